@@ -5,7 +5,7 @@
     python scripts/device_laws.py --seconds 600 --jobs 4       start no part after that time
 
 The parts are: each file of the device tests, with many more examples; each file of laws that uses a
-device (tests/laws/machine.py); all benchmark workloads, smaller; an epoch of digits; and fortieths
+device (tests/laws/device.py); all benchmark workloads, smaller; an epoch of digits; and fortieths
 of the compositions in the transform matrix that end in jit. When a part ends, a line is written to
 ``--state``, with its output next to it; a failed part runs again. The OpenCL compiler's cache is
 kept there, too.
@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.laws.machine import LAWS, LAWS_OF_32_BITS
+from tests.laws.device import LAWS, LAWS_OF_32_BITS
 
 ROOT = Path(__file__).parent.parent
 MATRIX = 40  # parts

@@ -4,7 +4,7 @@ transforms.
     python -m tests.attack.kernels --count 3000 --seed 1
 
 The generators are those of the property tests: kernels of reads, reductions, local arrays and
-stores (tests/laws/test_handwritten_kernels.py), smooth ones with loops and conditions
+stores (tests/laws/test_user_written_kernels.py), smooth ones with loops and conditions
 (test_kernel_derivatives.py), nests of loops that add to indices (test_kernel_programs.py). A seed
 is compared with the interpreter, with finite differences or with Python; or it runs under a
 composition of transforms and loops, which is compared with the same without loops and batching; or
@@ -25,7 +25,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.support.config import override
 from tests.attack import seeds
-from tests.laws import test_handwritten_kernels, test_kernel_derivatives, test_kernel_programs
+from tests.laws import test_kernel_derivatives, test_kernel_programs, test_user_written_kernels
 from tests.laws.test_kernel_derivatives import SmoothWriter
 
 SECONDS = 0.1  # of a search
@@ -116,7 +116,7 @@ def nested(seed: int) -> bool:
 
 
 WAYS: dict[str, Callable[[int], bool]] = {
-    "devices": test_handwritten_kernels.check, "derivatives": test_kernel_derivatives.check,
+    "devices": test_user_written_kernels.check, "derivatives": test_kernel_derivatives.check,
     "nests": nested, "words": under_a_word, "searched": searched}
 
 

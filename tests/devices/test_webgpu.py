@@ -26,7 +26,7 @@ from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import run
-from tests.lower.test_bindings import most_bound, wide
+from tests.lower.fusion.test_bindings import most_bound, wide
 
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
 NARROW = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.bool_)

@@ -3,12 +3,8 @@ at."""
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +15,7 @@ from fnx import lax
 from fnx.core.array import tree
 from fnx.core.levels import interp
 from fnx.core.tracing.trace import trace
+from tests.public import test_arguments
 
 
 class Case(NamedTuple):
@@ -29,19 +26,6 @@ class Case(NamedTuple):
     f: Callable[[Any], Any]
     xs: tuple[Any, ...]
     longest: int = 3
-
-
-def _arguments() -> ModuleType:
-    """Load the argument table of the public API's tests."""
-    name = "tests.public.test_arguments"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = Path(__file__).parent.parent / "public" / "test_arguments.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.scipy.")
@@ -65,12 +49,11 @@ def _floats(out: Any) -> tuple[Any, ...]:
 def public_cases() -> tuple[list[Case], list[str]]:
     """Return the functions with a float argument and a float result, and the names of the
     others."""
-    known = _arguments()
     cases, others = [], []
-    for name, f in known.CALLABLES.items():
+    for name, f in test_arguments.CALLABLES.items():
         if not name.startswith(ROOMS):
             continue
-        case = None if name in NO_DERIVATIVE else _case(known, name, f)
+        case = None if name in NO_DERIVATIVE else _case(name, f)
         if case is None:
             others.append(name)
         else:
@@ -126,9 +109,9 @@ NO_DERIVATIVE = {"fnx.lax.stop_gradient": "its derivative is zero by definition"
                  "fnx.lax.reduce_precision": "its derivative is 1 by definition"}
 
 
-def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
+def _case(name: str, f: Callable[..., Any]) -> Case | None:
     try:
-        args = known.arguments(name, f)
+        args = test_arguments.arguments(name, f)
     except KeyError:
         return None
     leaves, structure = tree.flatten(args)

@@ -25,7 +25,7 @@ from fnx.transforms.batching.higher_order import BODY_RULES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES
 from fnx.transforms.link import link
 from tests.graphs import held, numbers
-from tests.laws.machine import MACHINE, computes
+from tests.laws.device import MACHINE, computes
 
 SHAPE = (3, 5)
 

@@ -8,8 +8,8 @@ import pytest
 
 from fnx.core.support.config import override
 from fnx.core.support.errors import GradError
+from tests.laws.device import MACHINE
 from tests.laws.effect_programs import WORDS, Program, check, program, refused
-from tests.laws.machine import MACHINE
 
 FOUND: list[tuple[Program, str]] = [
     # a copy was sunk together with a loop, past an earlier effect

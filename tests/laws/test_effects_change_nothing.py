@@ -25,7 +25,7 @@ from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
 from tests.graphs import Graph, assert_same, graph_of
-from tests.laws.machine import MACHINE
+from tests.laws.device import MACHINE
 
 SEEN: list[int] = []
 HANDLE = callbacks.Handle(lambda xs, shapes: (SEEN.append(len(SEEN)), [])[1], "watch")

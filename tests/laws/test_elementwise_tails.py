@@ -23,7 +23,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
 from fnx.transforms.jit import jit
 from tests.graphs import held, numbers
-from tests.laws.machine import MACHINE, computes
+from tests.laws.device import MACHINE, computes
 
 NDArray = np.ndarray[Any, Any]
 LETTER = {"bool": "b", "int": "i", "uint": "i", "float": "f"}

@@ -170,7 +170,7 @@ def examples(op: ops.Op) -> list[tuple[Make, Values]]:
 DIFFERENTIABLE = [op for op, rule in DERIVATIVES.items()
                   if type(rule).operands is not type(DERIVATIVES[ops.IOTA]).operands
                   and not isinstance(rule, HigherOrderRule | GetTupleRule)
-                  and op.kind != "collective"]  # in tests/transforms/test_named_axes.py
+                  and op.kind != "collective"]  # in tests/transforms/batching/test_collectives.py
 CASES = [(op, k) for op in DIFFERENTIABLE for k in range(len(examples(op)))]
 
 

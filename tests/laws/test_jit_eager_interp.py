@@ -25,7 +25,7 @@ from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
-from tests.laws.machine import MACHINE
+from tests.laws.device import MACHINE
 
 NDArray = np.ndarray[Any, Any]
 DEVICE, INTERP = get_device(MACHINE), get_device("interp")

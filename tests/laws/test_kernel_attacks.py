@@ -18,7 +18,7 @@ import fnx
 import fnx.kernel as k
 from fnx.core.support.config import override
 from fnx.core.support.errors import KernelError, MutationError, OutOfBoundsError, SpecError
-from tests.laws.test_handwritten_kernels import Writer
+from tests.laws.test_user_written_kernels import Writer
 
 Fault = Callable[[random.Random, Any, Any, Any, Any], Any]
 LEAKED: list[Any] = []

@@ -1,6 +1,6 @@
 """Random user-written kernels: both modes agree with finite differences and compose with vmap.
 
-The kernels of test_handwritten_kernels.py on smooth data, also with loops that carry values,
+The kernels of test_user_written_kernels.py on smooth data, also with loops that carry values,
 skipped work, windows and strides.
 """
 
@@ -17,7 +17,7 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.core.support.config import override
-from tests.laws.test_handwritten_kernels import Writer
+from tests.laws.test_user_written_kernels import Writer
 
 Array = np.ndarray[Any, Any]
 

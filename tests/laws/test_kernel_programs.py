@@ -14,8 +14,8 @@ import pytest
 
 import fnx
 from fnx.core.support.config import override
-from tests.laws.machine import MACHINE
-from tests.transforms.test_kernel_prints import Env, Program, Statement
+from tests.laws.device import MACHINE
+from tests.transforms.kernel_lang.test_kernel_prints import Env, Program, Statement
 
 PLACES = 5
 

@@ -17,7 +17,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.support.config import override
-from tests.laws.machine import MACHINE
+from tests.laws.device import MACHINE
 
 Step = Callable[[Any, Any], Any]  # (loops, x) -> x, for a vector of three
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import fnx.numpy as jnp
 from fnx import jit
 from fnx.core.support.config import override
-from tests.laws.machine import MACHINE
+from tests.laws.device import MACHINE
 
 Move = Callable[[Any, Any], Any]  # (module, array) -> array
 

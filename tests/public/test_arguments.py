@@ -6,11 +6,8 @@ and ``x.at[...]``: ``call`` passes valid arguments, so a refusal is due to the o
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,18 +17,8 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.support.errors import ArgumentError, FnxError
+from tests.public import surface, valid_arguments
 
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-surface = _load("surface")
-given = _load("given")
 ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.random.", "fnx.scipy.", "Array.", "At.")
 TREES = ("fnx.tree.", "fnx.tree_util.")
 
@@ -42,7 +29,7 @@ def chosen(rooms: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
 
 
 CALLABLES = {name: f for name, f in chosen(ROOMS).items()
-             if name not in {f"fnx.numpy.{n}" for n in given.NUMPYS}}
+             if name not in {f"fnx.numpy.{n}" for n in valid_arguments.NUMPYS}}
 
 # Methods that compute nothing: Python itself refuses their arguments.
 PLAIN = [f"Array.{n}" for n in (
@@ -148,20 +135,21 @@ def receiver(name: str) -> tuple[Any, ...]:
     """Return the object that a method is called on."""
     if name.startswith("At."):
         return (jnp.asarray(SQUARE).at[0],)
-    if name in given.RECEIVERS:
-        return (jnp.asarray(given.RECEIVERS[name]),)
+    if name in valid_arguments.RECEIVERS:
+        return (jnp.asarray(valid_arguments.RECEIVERS[name]),)
     return (jnp.asarray(SQUARE),) if name.startswith("Array.") else ()
 
 
 def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
     """Return valid required arguments, by position; for ``*args`` one."""
-    known = {**BY_NAME, **given.BY_NAME, **given.BY_FUNCTION.get(name, {}),
+    known = {**BY_NAME, **valid_arguments.BY_NAME, **valid_arguments.BY_FUNCTION.get(name, {}),
              **BY_FUNCTION.get(name, {})}
     args: list[Any] = []
     parameters = list(inspect.signature(f).parameters.values())[len(receiver(name)):]
     for p in parameters:
         wanted = p.default is p.empty and p.kind is not p.VAR_KEYWORD \
-            or p.name in BY_FUNCTION.get(name, {}) or p.name in given.BY_FUNCTION.get(name, {})
+            or p.name in BY_FUNCTION.get(name, {}) \
+            or p.name in valid_arguments.BY_FUNCTION.get(name, {})
         if wanted and p.kind is not p.KEYWORD_ONLY:
             args.append(known[p.name])
     return args
@@ -170,7 +158,7 @@ def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
 def call(name: str, extra: dict[str, Any], args: list[Any] | None = None) -> Any:
     """Call the function with valid arguments, or with the given ones, and ``extra``."""
     f = CALLABLES[name]
-    extra = {**given.KEYWORDS.get(name, {}), **extra}
+    extra = {**valid_arguments.KEYWORDS.get(name, {}), **extra}
     args = arguments(name, f) if args is None else args
     if "axis_name" not in inspect.signature(f).parameters:
         return f(*receiver(name), *args, **extra)
@@ -246,7 +234,7 @@ NONSENSE: list[Any] = [Nonsense(), "nonsense"]
 @pytest.mark.parametrize("name", CALLABLES)
 def test_nonsense_values_are_refused(name: str) -> None:
     for keyword in keywords(name):
-        if keyword in given.ANYTHING_IS_TAKEN.get(name, ()):
+        if keyword in valid_arguments.ANYTHING_IS_TAKEN.get(name, ()):
             continue
         for value in NONSENSE:
             with pytest.raises(FnxError) as caught:

@@ -9,29 +9,20 @@ from __future__ import annotations
 import ast
 import doctest
 import enum
-import importlib.util
 import inspect
 import re
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.public import surface
+
 COMPILED = True  # some of the examples are kernels
 
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-surface = _load("surface")
 CALLABLES: dict[str, Callable[..., Any]] = surface.callables()
 SELF = ("self", "cls")
 # Classes whose objects are returned by functions; users do not call them. (And Array has an alias.)

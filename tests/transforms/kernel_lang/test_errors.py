@@ -1,0 +1,149 @@
+"""User-written kernels with loops: what they reject, and how their arguments are passed."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.kernel as k
+from fnx.core.support.errors import DTypeError, KernelError, OutOfBoundsError
+from fnx.kernel import Reference, Value
+from tests.transforms.kernel_arguments import normal
+
+# ---- rejected kernels ---------------------------------------------------------------------------
+
+def another_type(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = k.loop(3, lambda t, s: k.cast(s, "int32"), x[i])
+
+
+def another_number(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = k.loop(3, lambda t, s: (s, s), x[i])
+
+
+def nothing_carried(x: Any, o: Any) -> None:
+    k.loop(3, lambda t: None)
+
+
+def other_values(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = k.when(x[i] > 0, lambda: (x[i], x[i]), 0)
+
+
+def used_after(x: Any, o: Any) -> None:
+    i = k.range(4)
+    inside: list[Any] = []
+    k.loop(3, lambda t, s: inside.append(s) or s, x[i])
+    o[i] = inside[0]
+
+
+def written_in_each(x: Any, o: Any) -> None:
+    i = k.range(4)
+
+    def step(t: Value, s: Value) -> Value:
+        o[i] = s
+        return s + 1
+    k.loop(3, step, x[i])
+
+
+def written_where_data_says(x: Any, o: Any) -> None:
+    def step(t: Value, at: Value) -> Value:
+        o[at] = x[t]
+        return at * 2 % 4
+    k.loop(4, step, 1)
+
+
+def outside_of_a_loop(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = k.loop(5, lambda t, s: s + x[t], 0.0)
+
+
+def until_a_number(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = k.loop(5, lambda t, s: s, x[i], until=lambda t, s: s)
+
+
+def length_is_data(x: Any, o: Any) -> None:
+    i = k.range(4)
+    o[i] = k.loop(k.cast(x[i], "int32"), lambda t, s: s, x[i])
+
+
+REFUSED = [(another_type, DTypeError, "next value 0 to be float32"),
+           (another_number, KernelError, "1 next values, got 2"),
+           (nothing_carried, KernelError, "expected first values"),
+           (other_values, KernelError, "expected 2 values"),
+           (used_after, KernelError, "stored after it"),
+           (written_in_each, KernelError, "a write for each value of range"),
+           (written_where_data_says, KernelError, "two iterations may share"),
+           (outside_of_a_loop, OutOfBoundsError, "got 0 to 4"),
+           (until_a_number, KernelError, "expected a condition"),
+           (length_is_data, KernelError, "depends on")]
+
+
+@pytest.mark.parametrize("body,error,message", REFUSED, ids=[b[0].__name__ for b in REFUSED])
+def test_errors_name_the_line(body: Any, error: type[fnx.FnxError], message: str) -> None:
+    with pytest.raises(error) as e:
+        fnx.call(body, out=lambda x: x)(normal(4))
+    assert message in e.value.message and e.value.hint
+    path, line = e.value.loc
+    lines, first = inspect.getsourcelines(body)
+    assert path == __file__ and first <= line < first + len(lines)
+
+
+def test_what_a_kernel_made_stays_in_it() -> None:
+    kept: list[Any] = []
+
+    @fnx.call(out=lambda x: x)
+    def kernel(x: Reference, o: Reference) -> None:
+        i = k.range(x.shape[0])
+        o[i] = x[i]
+        kept[:] = [x, o, x[i]]
+
+    kernel(normal(3))
+    x, o, value = kept
+    for use in (lambda: x[0], lambda: o.store(0, value=1), lambda: value + 1):
+        with pytest.raises(KernelError, match="used inside it, got a use after it|in a kernel"):
+            use()
+
+    with pytest.raises(KernelError, match="got the whole of 'x'"):
+        np.asarray(x)
+
+    @fnx.call(out=lambda x: x)
+    def another(y: Reference, o: Reference) -> None:
+        o[k.range(3)] = y[0] + value
+
+    with pytest.raises(KernelError, match="of kernel 'kernel' .* in kernel 'another'"):
+        another(normal(3))
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+
+def test_arguments_by_name() -> None:
+    @fnx.call(out=lambda a, x: x)
+    def scaled(a: Reference, x: Reference, o: Reference) -> None:
+        i = k.range(x.shape[0])
+        o[i] = a[()] * x[i]
+
+    x = normal(5)
+    for made in (scaled(x=x, a=2.0), scaled(2.0, x=x), fnx.jit(scaled)(x=x, a=2.0)):
+        np.testing.assert_array_equal(made, 2 * x)
+    for args, named in (((), {"x": x}), ((2.0, x), {"x": x}), ((2.0, x), {"y": x})):
+        with pytest.raises(fnx.FnxError, match="expected arguments of .a, x."):
+            scaled(*args, **named)
+
+
+def test_a_kernel_alone_is_shown() -> None:
+    @fnx.call(out=lambda x: x)
+    def total(x: Reference, o: Reference) -> None:
+        i = k.range(x.shape[0])
+        o[i] = k.loop(3, lambda t, s: s + x[i], 0.0)
+
+    stages = fnx.jit(total).lower(normal(40))
+    assert [kernel.name.split()[0] for kernel in stages.kernels] == ["total"]
+    assert "in seq(3)" in stages.text("tiled")
