@@ -19,6 +19,7 @@ from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.call_validation import (
     drop_placement_kwargs,
     explain_type_error,
+    fits_signature,
     signature_error,
 )
 from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
@@ -224,8 +225,8 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             filter_traceback(error)
             raise
         except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                remaining = drop_placement_kwargs(call, kwargs)  # f was never entered
+            if not fits_signature(call, args, kwargs):
+                remaining = drop_placement_kwargs(call, kwargs)
                 if remaining is None:
                     raise signature_error(call, args, kwargs) from None
                 current_loc.loc = None

@@ -45,6 +45,21 @@ def drop_placement_kwargs(f: Callable[..., Any],
     return remaining if len(remaining) < len(kwargs) else None
 
 
+def fits_signature(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether f accepts the arguments.
+
+    >>> fits_signature(signature_error, (len, ()), {"kwargs": {}})
+    True
+    >>> fits_signature(signature_error, (len, ()), {"keywords": {}})
+    False
+    """
+    try:
+        inspect.signature(f).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
 def signature_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
                     ) -> ArgumentError:
     """Return the error for arguments that f does not accept, with the allowed ones and a hint."""
@@ -82,8 +97,8 @@ def validate_call(f: Callable[P, R]) -> Callable[P, R]:
         try:
             return f(*args, **kwargs)
         except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise signature_error(call, args, kwargs) from None  # f was never entered
+            if not fits_signature(call, args, kwargs):
+                raise signature_error(call, args, kwargs) from None
             if (explained := explain_type_error(call, args, kwargs, error)) is not None:
                 raise explained from None
             filter_traceback(error)

@@ -53,25 +53,29 @@ class DocTemplate:
                  ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorate a public function and complete its docstring; arguments override the template.
         """
-        texts = {**self._texts, **overrides}
-        errors = self._raises if raises is None else raises
-
         def decorate(f: Callable[P, R]) -> Callable[P, R]:
             code = f.__code__
             count = code.co_argcount + code.co_kwonlyargcount
             flags = bool(code.co_flags & inspect.CO_VARARGS) + \
                 bool(code.co_flags & inspect.CO_VARKEYWORDS)
             names = code.co_varnames[:count + flags]
-            lines = ["Args:", *[f"    {n}: {_indent(texts[n])}" for n in names], "", "Returns:",
-                     f"    {_indent(returns or self._returns)}", ""]
-            if errors:
-                lines += ["Raises:", *[f"    {_indent(e)}" for e in errors], ""]
-            text, prompt, example = (f.__doc__ or "").partition(">>> ")
-            lines += [f">>> import {self._imports}", prompt]
-            f.__doc__ = text + "\n    ".join(lines) + example
+            f.__doc__ = self.docstring(f.__doc__ or "", names, returns, raises, **overrides)
             wrapped: Callable[P, R] = self._wrap(f)
             return wrapped
         return decorate
+
+    def docstring(self, text: str, names: Sequence[str], returns: str = "",
+                  raises: Sequence[str] | None = None, **overrides: str) -> str:
+        """Complete a docstring: sections for the parameters ``names``, before its example."""
+        texts = {**self._texts, **overrides}
+        errors = self._raises if raises is None else raises
+        lines = ["Args:", *[f"    {n}: {_indent(texts[n])}" for n in names], "", "Returns:",
+                 f"    {_indent(returns or self._returns)}", ""]
+        if errors:
+            lines += ["Raises:", *[f"    {_indent(e)}" for e in errors], ""]
+        text, prompt, example = text.partition(">>> ")
+        lines += [f">>> import {self._imports}", prompt]
+        return text + "\n    ".join(lines) + example
 
 
 def _indent(text: str) -> str:

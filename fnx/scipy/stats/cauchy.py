@@ -2,107 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 import fnx.numpy as jnp
-from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.core.array.array import Array
+from fnx.scipy.stats.distribution import Distribution, points, quantiles
 
-__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
-
-_docstr = docstring_for("cauchy")
+_cauchy = Distribution(__name__, "0.5")
 
 
-@_docstr()
-def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> print(cauchy.logpdf(0.5).round(4))
-    -1.3679
-    """
-    x, loc, scale = promote_floats(x, loc, scale)
+@_cauchy(points, -1.3679)
+def logpdf(x: Array, loc: Array, scale: Array) -> Array:
     z = (x - loc) / scale
-    return -(jnp.log(math.pi * scale) + jnp.log1p(z * z))
+    return -(jnp.log(jnp.pi * scale) + jnp.log1p(z * z))
 
 
-@_docstr()
-def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the probability density.
-
-    >>> print(cauchy.pdf(0.5).round(4))
-    0.2546
-    """
-    return jnp.exp(logpdf(x, loc, scale))
+@_cauchy(points, 0.6476)
+def cdf(x: Array, loc: Array, scale: Array) -> Array:
+    return 0.5 + jnp.arctan((x - loc) / scale) / jnp.pi
 
 
-@_docstr()
-def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the cumulative distribution function (CDF).
-
-    >>> print(cauchy.cdf(0.5).round(4))
-    0.6476
-    """
-    x, loc, scale = promote_floats(x, loc, scale)
-    return 0.5 + jnp.arctan((x - loc) / scale) / math.pi
+@_cauchy(points, 0.3524)
+def sf(x: Array, loc: Array, scale: Array) -> Array:
+    return 0.5 + jnp.arctan((loc - x) / scale) / jnp.pi
 
 
-@_docstr()
-def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the CDF.
-
-    >>> print(cauchy.logcdf(0.5).round(4))
-    -0.4345
-    """
-    return jnp.log(cdf(x, loc, scale))
+@_cauchy(quantiles, 1.0)
+def ppf(q: Array, loc: Array, scale: Array) -> Array:
+    quantile = loc + scale * jnp.tan(jnp.pi * (q - 0.5))
+    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), jnp.nan, quantile)
 
 
-@_docstr()
-def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the survival function, 1 - CDF.
-
-    >>> print(cauchy.sf(0.5).round(4))
-    0.3524
-    """
-    x, loc, scale = promote_floats(x, loc, scale)
-    return 0.5 + jnp.arctan((loc - x) / scale) / math.pi
-
-
-@_docstr()
-def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the survival function.
-
-    >>> print(cauchy.logsf(0.5).round(4))
-    -1.0429
-    """
-    return jnp.log(sf(x, loc, scale))
-
-
-@_docstr()
-def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the quantile function, the inverse of ``cdf``.
-
-    >>> print(cauchy.ppf(0.75).round(4))
-    1.0
-    """
-    q, loc, scale = promote_floats(q, loc, scale)
-    quantile = loc + scale * jnp.tan(math.pi * (q - 0.5))
-    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), np.nan, quantile)
-
-
-@_docstr()
-def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the inverse of the survival function ``sf``.
-
-    >>> print(cauchy.isf(0.75).round(4))
-    -1.0
-    """
-    q, loc, scale = promote_floats(q, loc, scale)
+@_cauchy(quantiles, -1.0)
+def isf(q: Array, loc: Array, scale: Array) -> Array:
     return ppf(1 - q, loc, scale)
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pdf = _cauchy.exp(logpdf, 0.2546)
+logcdf = _cauchy.log(cdf, -0.4345)
+logsf = _cauchy.log(sf, -1.0429)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
 from fnx.scipy.special import gammainc, gammaincc, gammaln, xlogy
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, promote_floats
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+_gamma = Distribution(__name__, "0.5, 2.0", a="the shape parameter.")
 
-_docstr = docstring_for("gamma", a="the shape parameter.")
+
+def _points(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> list[Array]:
+    return promote_floats(x, a, loc, scale)
 
 
 def _standardized(x: Array, loc: Array, scale: Array) -> Array:
@@ -22,70 +19,23 @@ def _standardized(x: Array, loc: Array, scale: Array) -> Array:
     return jnp.maximum((x - loc) / scale, 0)
 
 
-@_docstr()
-def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> print(gamma.logpdf(0.5, 2.0).round(4))
-    -1.1931
-    """
-    x, a, loc, scale = promote_floats(x, a, loc, scale)
+@_gamma(_points, -1.1931)
+def logpdf(x: Array, a: Array, loc: Array, scale: Array) -> Array:
     z = (x - loc) / scale
     logp = xlogy(a - 1, z) - z - gammaln(a) - jnp.log(scale)
-    return jnp.where(x < loc, -np.inf, logp)
+    return jnp.where(x < loc, -jnp.inf, logp)
 
 
-@_docstr()
-def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the probability density.
-
-    >>> print(gamma.pdf(0.5, 2.0).round(4))
-    0.3033
-    """
-    return jnp.exp(logpdf(x, a, loc, scale))
-
-
-@_docstr()
-def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the cumulative distribution function (CDF).
-
-    >>> print(gamma.cdf(0.5, 2.0).round(4))
-    0.0902
-    """
-    x, a, loc, scale = promote_floats(x, a, loc, scale)
+@_gamma(_points, 0.0902)
+def cdf(x: Array, a: Array, loc: Array, scale: Array) -> Array:
     return gammainc(a, _standardized(x, loc, scale))
 
 
-@_docstr()
-def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the CDF.
-
-    >>> print(gamma.logcdf(0.5, 2.0).round(4))
-    -2.4057
-    """
-    return jnp.log(cdf(x, a, loc, scale))
-
-
-@_docstr()
-def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the survival function, 1 - CDF.
-
-    >>> print(gamma.sf(0.5, 2.0).round(4))
-    0.9098
-    """
-    x, a, loc, scale = promote_floats(x, a, loc, scale)
+@_gamma(_points, 0.9098)
+def sf(x: Array, a: Array, loc: Array, scale: Array) -> Array:
     return gammaincc(a, _standardized(x, loc, scale))
 
 
-@_docstr()
-def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the survival function.
-
-    >>> print(gamma.logsf(0.5, 2.0).round(4))
-    -0.0945
-    """
-    return jnp.log(sf(x, a, loc, scale))
-
-
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pdf = _gamma.exp(logpdf, 0.3033)
+logcdf = _gamma.log(cdf, -2.4057)
+logsf = _gamma.log(sf, -0.0945)

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
 from fnx.scipy.special import gammaln, xlogy
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, promote_floats
 
-__all__ = ["logpmf", "pmf"]
+_multinomial = Distribution(
+    __name__, "jnp.asarray([1, 1]), 2, jnp.asarray([0.5, 0.5])",
+    x="counts of the outcomes, along the last axis.", n="the trials.",
+    p="the probability of each outcome, along the last axis.",
+    returns="An Array of a float dtype, without the last axis.")
 
-_docstr = docstring_for("multinomial", x="counts of the outcomes, along the last axis.",
-                        n="the trials.", p="the probability of each outcome, along the last axis.")
 
-
-@_docstr("An Array of a float dtype, without the last axis.")
-def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Return the logarithm of the probability mass.
-
-    >>> import fnx.numpy as jnp
-    >>> print(multinomial.logpmf(jnp.asarray([1, 1]), 2, jnp.asarray([0.5, 0.5])).round(4))
-    -0.6931
-    """
+def _counts(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> list[Array]:
     chances, = promote_floats(p)
-    counts, trials = (jnp.asarray(y).astype(chances.dtype) for y in (x, n))
+    return [*(jnp.asarray(y).astype(chances.dtype) for y in (x, n)), chances]
+
+
+@_multinomial(_counts, -0.6931)
+def logpmf(counts: Array, trials: Array, chances: Array) -> Array:
     logp = gammaln(trials + 1) + (xlogy(counts, chances) - gammaln(counts + 1)).sum(-1)
-    return jnp.where(counts.sum(-1) == trials, logp, -np.inf)
+    return jnp.where(counts.sum(-1) == trials, logp, -jnp.inf)
 
 
-@_docstr("An Array of a float dtype, without the last axis.")
-def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Return the probability mass.
-
-    >>> import fnx.numpy as jnp
-    >>> print(multinomial.pmf(jnp.asarray([1, 1]), 2, jnp.asarray([0.5, 0.5])).round(4))
-    0.5
-    """
-    return jnp.exp(logpmf(x, n, p))
-
-
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pmf = _multinomial.exp(logpmf, 0.5)

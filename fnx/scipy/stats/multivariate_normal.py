@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import ShapeError, lazy_module
+from fnx.core.support.errors import ShapeError
 from fnx.random.continuous import cholesky_factor
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, promote_floats
 
-__all__ = ["logpdf", "pdf"]
+_normal = Distribution(
+    __name__, "jnp.ones(2), jnp.zeros(2), jnp.eye(2)",
+    x="vectors along the last axis.", mean="vectors, or a number.",
+    cov="positive definite matrices; or the variance of each element.", allow_singular="None.",
+    returns="An Array of a float dtype, without the last axis.",
+    error="ShapeError: mean and covariance do not match.")
 
-_docstr = docstring_for(
-    "multivariate_normal", x="vectors along the last axis.", mean="vectors, or a number.",
-    cov="positive definite matrices; or the variance of each element.",
-    allow_singular="None.")
+
+def _vectors(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> list[Array]:
+    return promote_floats(x, mean, cov)
+
+
+def _checked_vectors(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None
+                     ) -> list[Array]:
+    arguments.check_choice("allow_singular", allow_singular, (None,))
+    return _vectors(x, mean, cov)
 
 
 def _solve_lower(factor: Array, b: Array) -> Array:
@@ -31,17 +40,8 @@ def _solve_lower(factor: Array, b: Array) -> Array:
     return jnp.stack(solved, -1)
 
 
-@_docstr("An Array of a float dtype, without the last axis.",
-         ("ShapeError: mean and covariance do not match.",))
-def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> import fnx.numpy as jnp
-    >>> print(multivariate_normal.logpdf(jnp.ones(2), jnp.zeros(2), jnp.eye(2)).round(4))
-    -2.8379
-    """
-    arguments.check_choice("allow_singular", allow_singular, (None,))
-    x, mean, cov = promote_floats(x, mean, cov)
+@_normal(_checked_vectors, -2.8379)
+def logpdf(x: Array, mean: Array, cov: Array) -> Array:
     deviation = x - mean
     if not mean.ndim:
         return -0.5 * (deviation * deviation / cov + jnp.log(2 * math.pi * cov))
@@ -56,17 +56,6 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
     return -0.5 * ((y * y).sum(-1) + n * math.log(2 * math.pi)) - half_log_det
 
 
-@_docstr("An Array of a float dtype, without the last axis.",
-         ("ShapeError: mean and covariance do not match.",))
-def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
-    """Return the probability density.
-
-    >>> import fnx.numpy as jnp
-    >>> print(multivariate_normal.pdf(jnp.ones(2), jnp.zeros(2), jnp.eye(2)).round(4))
-    0.0585
-    """
+@_normal(_vectors, 0.0585)
+def pdf(x: Array, mean: Array, cov: Array) -> Array:
     return jnp.exp(logpdf(x, mean, cov))
-
-
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)

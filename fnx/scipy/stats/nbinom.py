@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 import fnx.numpy as jnp
-from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
+from fnx.core.array.array import Array
 from fnx.scipy.special import gammaln, xlogy
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, counts_np
 
-__all__ = ["logpmf", "pmf"]
-
-_docstr = docstring_for("nbinom", n="the successes.")
+_nbinom = Distribution(__name__, "1.0, 4.0, 0.25", n="the successes.")
 
 
-@_docstr()
-def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Return the logarithm of the probability mass.
-
-    >>> print(nbinom.logpmf(1.0, 4.0, 0.25).round(4))
-    -4.4466
-    """
-    k, n, p, loc = promote_floats(k, n, p, loc)
+@_nbinom(counts_np, -4.4466)
+def logpmf(k: Array, n: Array, p: Array, loc: Array) -> Array:
     y = k - loc
     ways = gammaln(y + n) - gammaln(n) - gammaln(y + 1)
-    return jnp.where(k < loc, -np.inf, ways + xlogy(n, p) + xlogy(y, 1 - p))
+    return jnp.where(k < loc, -jnp.inf, ways + xlogy(n, p) + xlogy(y, 1 - p))
 
 
-@_docstr()
-def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Return the probability mass.
-
-    >>> print(nbinom.pmf(1.0, 4.0, 0.25).round(4))
-    0.0117
-    """
-    return jnp.exp(logpmf(k, n, p, loc))
-
-
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pmf = _nbinom.exp(logpmf, 0.0117)

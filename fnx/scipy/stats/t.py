@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
 import fnx.numpy as jnp
-from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
+from fnx.core.array.array import Array
 from fnx.scipy.special import gammaln
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, points_df
 
-__all__ = ["logpdf", "pdf"]
-
-_docstr = docstring_for("t", df="degrees of freedom; above 0.")
+_t = Distribution(__name__, "0.5, 2.0", df="degrees of freedom; above 0.")
 
 
-@_docstr()
-def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> print(t.logpdf(0.5, 2.0).round(4))
-    -1.2164
-    """
-    x, df, loc, scale = promote_floats(x, df, loc, scale)
+@_t(points_df, -1.2164)
+def logpdf(x: Array, df: Array, loc: Array, scale: Array) -> Array:
     z = (x - loc) / scale
-    log_norm = gammaln(df / 2) - gammaln(df / 2 + 0.5) + jnp.log(math.pi * df * scale * scale) / 2
+    log_norm = gammaln(df / 2) - gammaln(df / 2 + 0.5) + jnp.log(jnp.pi * df * scale * scale) / 2
     return -log_norm - (df / 2 + 0.5) * jnp.log1p(z * z / df)
 
 
-@_docstr()
-def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the probability density.
-
-    >>> print(t.pdf(0.5, 2.0).round(4))
-    0.2963
-    """
-    return jnp.exp(logpdf(x, df, loc, scale))
-
-
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pdf = _t.exp(logpdf, 0.2963)

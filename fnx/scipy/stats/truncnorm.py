@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 import fnx.numpy as jnp
-from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
+from fnx.core.array.array import Array
 from fnx.scipy.special import log_ndtr, ndtr
 from fnx.scipy.stats import norm
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, points_ab
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
-
-_docstr = docstring_for(
-    "truncnorm",
-    a="the lower bound, in standard deviations.",
-    b="the upper bound, in standard deviations.")
+_truncnorm = Distribution(__name__, "0.5, -1.0, 2.0",
+                          a="the lower bound, in standard deviations.",
+                          b="the upper bound, in standard deviations.")
 
 
 def _log_mass(a: Array, b: Array) -> Array:
@@ -41,80 +33,28 @@ def _log_cdf(z: Array, a: Array, b: Array) -> Array:
     log_mass = _log_mass(a, b)
     below, above = _log_mass(a, inside) - log_mass, _log_mass(inside, b) - log_mass
     logp = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
-    logp = jnp.where(z >= b, 0, jnp.where(z <= a, -np.inf, logp))
-    return jnp.where(a >= b, np.nan, logp)
+    logp = jnp.where(z >= b, 0, jnp.where(z <= a, -jnp.inf, logp))
+    return jnp.where(a >= b, jnp.nan, logp)
 
 
-@_docstr()
-def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
-           scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> print(truncnorm.logpdf(0.5, -1.0, 2.0).round(4))
-    -0.8438
-    """
-    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
+@_truncnorm(points_ab, -0.8438)
+def logpdf(x: Array, a: Array, b: Array, loc: Array, scale: Array) -> Array:
     z = (x - loc) / scale
     logp = norm.logpdf(x, loc, scale) - _log_mass(a, b)
-    logp = jnp.where((z < a) | (z > b), -np.inf, logp)
-    return jnp.where(a >= b, np.nan, logp)
+    logp = jnp.where((z < a) | (z > b), -jnp.inf, logp)
+    return jnp.where(a >= b, jnp.nan, logp)
 
 
-@_docstr()
-def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
-        scale: ArrayLike = 1) -> Array:
-    """Return the probability density.
-
-    >>> print(truncnorm.pdf(0.5, -1.0, 2.0).round(4))
-    0.4301
-    """
-    return jnp.exp(logpdf(x, a, b, loc, scale))
-
-
-@_docstr()
-def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
-           scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the CDF.
-
-    >>> print(truncnorm.logcdf(0.5, -1.0, 2.0).round(4))
-    -0.4294
-    """
-    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
+@_truncnorm(points_ab, -0.4294)
+def logcdf(x: Array, a: Array, b: Array, loc: Array, scale: Array) -> Array:
     return _log_cdf((x - loc) / scale, a, b)
 
 
-@_docstr()
-def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
-        scale: ArrayLike = 1) -> Array:
-    """Return the cumulative distribution function (CDF).
-
-    >>> print(truncnorm.cdf(0.5, -1.0, 2.0).round(4))
-    0.6509
-    """
-    return jnp.exp(logcdf(x, a, b, loc, scale))
-
-
-@_docstr()
-def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
-          scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the survival function.
-
-    >>> print(truncnorm.logsf(0.5, -1.0, 2.0).round(4))
-    -1.0523
-    """
-    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
+@_truncnorm(points_ab, -1.0523)
+def logsf(x: Array, a: Array, b: Array, loc: Array, scale: Array) -> Array:
     return _log_cdf((loc - x) / scale, -b, -a)
 
 
-@_docstr()
-def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the survival function, 1 - CDF.
-
-    >>> print(truncnorm.sf(0.5, -1.0, 2.0).round(4))
-    0.3491
-    """
-    return jnp.exp(logsf(x, a, b, loc, scale))
-
-
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pdf = _truncnorm.exp(logpdf, 0.4301)
+cdf = _truncnorm.exp(logcdf, 0.6509)
+sf = _truncnorm.exp(logsf, 0.3491)

@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 import fnx.numpy as jnp
-from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.core.array.array import Array
+from fnx.scipy.stats.distribution import Distribution, points, quantiles
 
-__all__ = ["cdf", "logpdf", "pdf", "ppf"]
-
-_docstr = docstring_for("uniform")
+_uniform = Distribution(__name__, "0.5")
 
 
-@_docstr()
-def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> print(uniform.logpdf(0.5).round(4))
-    -0.0
-    """
-    x, loc, scale = promote_floats(x, loc, scale)
+@_uniform(points, -0.0)
+def logpdf(x: Array, loc: Array, scale: Array) -> Array:
     outside = (x < loc) | (x > loc + scale)
-    return jnp.where(outside, -np.inf, -jnp.log(scale))
+    return jnp.where(outside, -jnp.inf, -jnp.log(scale))
 
 
-@_docstr()
-def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the probability density.
-
-    >>> print(uniform.pdf(0.5).round(4))
-    1.0
-    """
-    return jnp.exp(logpdf(x, loc, scale))
-
-
-@_docstr()
-def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the cumulative distribution function (CDF).
-
-    >>> print(uniform.cdf(0.5).round(4))
-    0.5
-    """
-    x, loc, scale = promote_floats(x, loc, scale)
+@_uniform(points, 0.5)
+def cdf(x: Array, loc: Array, scale: Array) -> Array:
     return jnp.where(x < loc, 0, jnp.where(x >= loc + scale, 1, (x - loc) / scale))
 
 
-@_docstr()
-def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Return the quantile function, the inverse of ``cdf``.
-
-    >>> print(uniform.ppf(0.75).round(4))
-    0.75
-    """
-    q, loc, scale = promote_floats(q, loc, scale)
-    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), np.nan, q * scale + loc)
+@_uniform(quantiles, 0.75)
+def ppf(q: Array, loc: Array, scale: Array) -> Array:
+    return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), jnp.nan, q * scale + loc)
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pdf = _uniform.exp(logpdf, 1.0)

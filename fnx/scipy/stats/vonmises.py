@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.support.errors import lazy_module
 from fnx.scipy.special import i0e
-from fnx.scipy.stats.common import docstring_for, promote_floats
+from fnx.scipy.stats.distribution import Distribution, promote_floats
 
-__all__ = ["logpdf", "pdf"]
-
-_docstr = docstring_for("vonmises", kappa="the concentration.")
+_vonmises = Distribution(__name__, "0.5, 2.0", kappa="the concentration.")
 
 
-@_docstr()
-def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
-    """Return the logarithm of the probability density.
-
-    >>> print(vonmises.logpdf(0.5, 2.0).round(4))
-    -0.9067
-    """
-    x, kappa = promote_floats(x, kappa)
-    return kappa * (jnp.cos(x) - 1) - jnp.log(2 * math.pi * i0e(kappa))
+def _points(x: ArrayLike, kappa: ArrayLike) -> list[Array]:
+    return promote_floats(x, kappa)
 
 
-@_docstr()
-def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
-    """Return the probability density.
-
-    >>> print(vonmises.pdf(0.5, 2.0).round(4))
-    0.4039
-    """
-    return jnp.exp(logpdf(x, kappa))
+@_vonmises(_points, -0.9067)
+def logpdf(x: Array, kappa: Array) -> Array:
+    return kappa * (jnp.cos(x) - 1) - jnp.log(2 * jnp.pi * i0e(kappa))
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+pdf = _vonmises.exp(logpdf, 0.4039)
