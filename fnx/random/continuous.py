@@ -50,9 +50,10 @@ _docstr = DocTemplate(
             "DTypeError: not a float dtype."))
 
 
-def broadcast_params(shape: ShapeLike | None, dtype: DTypeLike | None, *parameters: ArrayLike
-                     ) -> tuple[tuple[int, ...], Any, list[Array]]:
+def broadcast_params(shape: ShapeLike | None, dtype: DTypeLike | None, out_sharding: ShardingLike,
+                     *parameters: ArrayLike) -> tuple[tuple[int, ...], Any, list[Array]]:
     """Return the shape of the result, its dtype, and the parameters broadcast to the shape."""
+    check_sharding(out_sharding)
     kind = float_dtype(dtype)
     arrays = [asarray(p).astype(kind.np) for p in parameters]
     common = axes.broadcast_shapes(*[p.shape for p in arrays])
@@ -84,8 +85,7 @@ def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = 
     >>> random.lognormal(random.key(0), shape=(2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (s,) = broadcast_params(shape, dtype, sigma)
+    size, kind, (s,) = broadcast_params(shape, dtype, out_sharding, sigma)
     return jnp.exp(normal(key, size, kind) * s)
 
 
@@ -136,8 +136,7 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
     >>> random.rayleigh(random.key(0), 1.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (s,) = broadcast_params(shape, dtype, scale)
+    size, kind, (s,) = broadcast_params(shape, dtype, out_sharding, scale)
     return s * jnp.sqrt(jnp.log(uniform(key, size, kind)) * -2)
 
 
@@ -149,8 +148,7 @@ def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
     >>> random.pareto(random.key(0), 2.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (power,) = broadcast_params(shape, dtype, b)
+    size, kind, (power,) = broadcast_params(shape, dtype, out_sharding, b)
     return jnp.exp(exponential(key, size, kind) / power)
 
 
@@ -165,8 +163,7 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
     >>> random.wald(random.key(0), 1.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (m,) = broadcast_params(shape, dtype, mean)
+    size, kind, (m,) = broadcast_params(shape, dtype, out_sharding, mean)
     one, two = split(key)
     y, z = normal(one, size, kind) ** 2, uniform(two, size, kind)
     x = m + m * m * y / 2 - m / 2 * jnp.sqrt(4 * m * y + m * m * (y * y))
@@ -182,8 +179,8 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
     >>> random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (low, middle, high) = broadcast_params(shape, dtype, left, mode, right)
+    size, kind, (low, middle, high) = broadcast_params(shape, dtype, out_sharding, left, mode,
+                                                       right)
     u = uniform(key, size, kind)
     rising = low + jnp.sqrt(u * (high - low) * (middle - low))
     falling = high - jnp.sqrt((1 - u) * (high - low) * (high - middle))
@@ -193,7 +190,8 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
 # ---- derived from gamma numbers -----------------------------------------------------------------
 
 
-def _while_loop(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
+def repeat_while(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
+    """Call ``while_loop``, which is loaded on first use."""
     return load("fnx.transforms.control_flow.while_loop").while_loop(cond_fun, body_fun, init_val)
 
 
@@ -222,9 +220,9 @@ def _draw_gamma(key: Array, a: Array, log_space: bool) -> Array:
 
     def step(state: Any) -> Any:
         k, normal_key, uniform_key = split(state[0], 3)
-        _, x, v = _while_loop(lambda s: s[2] <= 0, draw, (normal_key, zero, -one))
+        _, x, v = repeat_while(lambda s: s[2] <= 0, draw, (normal_key, zero, -one))
         return k, x * x, v * v * v, uniform(uniform_key, (), a.dtype)
-    _, _, v, _ = _while_loop(is_rejected, step, (key, zero, one, 2 * one))
+    _, _, v, _ = repeat_while(is_rejected, step, (key, zero, one, 2 * one))
     if log_space:
         log_uniform = -exponential(boost_key, (), a.dtype)
         boost = jnp.where(large | (log_uniform == 0), 0, log_uniform * (1 / a))
@@ -286,8 +284,7 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
     >>> random.gamma(random.key(0), 2.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    _, _, (shapes,) = broadcast_params(shape, dtype, a)
+    _, _, (shapes,) = broadcast_params(shape, dtype, out_sharding, a)
     return _gamma_samples(key, shapes, False)
 
 
@@ -299,8 +296,7 @@ def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
     >>> random.loggamma(random.key(0), 0.1, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    _, _, (shapes,) = broadcast_params(shape, dtype, a)
+    _, _, (shapes,) = broadcast_params(shape, dtype, out_sharding, a)
     return _gamma_samples(key, shapes, True)
 
 
@@ -312,8 +308,7 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
     >>> random.beta(random.key(0), 2.0, 3.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (p, q) = broadcast_params(shape, dtype, a, b)
+    size, kind, (p, q) = broadcast_params(shape, dtype, out_sharding, a, b)
     one, two = split(key)
     x, y = loggamma(one, p, size, kind), loggamma(two, q, size, kind)
     max_log = jnp.maximum(x, y)
@@ -348,8 +343,7 @@ def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
     >>> random.chisquare(random.key(0), 3.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (n,) = broadcast_params(shape, dtype, df)
+    size, kind, (n,) = broadcast_params(shape, dtype, out_sharding, df)
     return jnp.exp(loggamma(key, n / 2, size, kind)) * 2
 
 
@@ -361,8 +355,7 @@ def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | Non
     >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (n, d) = broadcast_params(shape, dtype, dfnum, dfden)
+    size, kind, (n, d) = broadcast_params(shape, dtype, out_sharding, dfnum, dfden)
     one, two = split(key)
     return chisquare(two, n, size, kind) / n / (chisquare(one, d, size, kind) / d)
 
@@ -375,8 +368,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
     >>> random.t(random.key(0), 3.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
-    size, kind, (n,) = broadcast_params(shape, dtype, df)
+    size, kind, (n,) = broadcast_params(shape, dtype, out_sharding, df)
     one, two = split(key)
     return normal(one, size, kind) * jnp.sqrt(n / 2 / gamma(two, n / 2, size, kind))
 

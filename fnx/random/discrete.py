@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import fnx.numpy as jnp
@@ -14,10 +15,9 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike, default_int, parse_dtype
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.formulas import gamma as rows
-from fnx.core.support.process import load
-from fnx.random.continuous import broadcast_params
+from fnx.random.continuous import broadcast_params, repeat_while
 from fnx.random.keys import split
-from fnx.random.uniform_samplers import ShardingLike, check_sharding, float_dtype, uniform
+from fnx.random.uniform_samplers import ShardingLike, float_dtype, uniform
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson"]
 
@@ -30,10 +30,6 @@ _docstr = DocTemplate(
 _MAX_STEPS = 100_000  # iteration limit of a rejection loop
 
 
-def _while_loop(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
-    return load("fnx.transforms.control_flow.while_loop").while_loop(cond_fun, body_fun, init_val)
-
-
 @_docstr(dtype="an integer dtype; by default int32.")
 def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
               dtype: DTypeLike | None = None, *, out_sharding: ShardingLike = None) -> Array:
@@ -42,9 +38,8 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
     >>> random.geometric(random.key(0), 1.0).tolist()
     1
     """
-    check_sharding(out_sharding)
     kind = default_int() if dtype is None else parse_dtype(dtype)
-    size, t, (chance,) = broadcast_params(shape, None, p)
+    size, t, (chance,) = broadcast_params(shape, None, out_sharding, p)
     u = uniform(key, size, t)
     trials = jnp.floor(jnp.log(jnp.where(u == 0, 1, u)) / jnp.log1p(-chance)) + 1
     return trials.astype(kind.np)
@@ -62,12 +57,11 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None,
     >>> random.poisson(random.key(0), 0.0).tolist()
     0
     """
-    check_sharding(out_sharding)
     kind = default_int() if dtype is None else parse_dtype(dtype)
-    size, _, (mean,) = broadcast_params(shape, None, lam)
+    size, _, (mean,) = broadcast_params(shape, None, out_sharding, lam)
     small = jnp.isnan(mean) | (mean < 10)
     small_draws = _poisson_knuth(key, jnp.where(small, mean, 0), size)
-    large_draws = _poisson_rejection(key, jnp.where(small, 1e5, mean), size)
+    large_draws = _poisson_rejection(key, jnp.where(small, 1e5, mean))
     return jnp.where(mean == 0, 0, jnp.where(small, small_draws, large_draws)).astype(kind.np)
 
 
@@ -78,29 +72,41 @@ def _poisson_knuth(key: ArrayLike, mean: Array, size: tuple[int, ...]) -> Array:
         count = jnp.where(total > -mean, count + 1, count)
         return i + 1, count, k, total + jnp.log(uniform(subkey, size, "float32"))
     start = (asarray(0), jnp.zeros_like(mean), asarray(key), jnp.zeros_like(mean))
-    counts: Array = _while_loop(
+    counts: Array = repeat_while(
         lambda s: (s[3] > -mean).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts - 1
 
 
-def _poisson_rejection(key: ArrayLike, mean: Array, size: tuple[int, ...]) -> Array:
+def _poisson_rejection(key: ArrayLike, mean: Array) -> Array:
     b = 0.931 + 2.53 * jnp.sqrt(mean)
     a = -0.059 + 0.02483 * b
     inverse, bound = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
 
-    def step(state: Any) -> Any:
-        i, out, accepted, k = state
-        k, one, two = split(k, 3)
-        u, v = uniform(one, size, mean.dtype) - 0.5, uniform(two, size, mean.dtype)
+    def propose(u: Array, v: Array) -> tuple[Array, Array]:
         us = 0.5 - jnp.abs(u)
         x = jnp.floor((2 * a / us + b) * u + mean + 0.43)
         lhs = jnp.log(v * inverse / (a / (us * us) + b))
         rhs = -mean + x * jnp.log(mean) - apply(rows.LGAMMA, x + 1)
         rejected = (x < 0) | (us < 0.013) & (v > us)
-        accept = (us >= 0.07) & (v <= bound) | ~rejected & (lhs <= rhs)
+        return x, (us >= 0.07) & (v <= bound) | ~rejected & (lhs <= rhs)
+    return _repeat_rejected(key, propose, jnp.full_like(mean, -1))
+
+
+def _repeat_rejected(key: ArrayLike, propose: Callable[[Array, Array], tuple[Array, Array]],
+                     out: Array) -> Array:
+    """Replace the elements of ``out`` by proposals until one is accepted for each.
+
+    Args:
+        propose: uniform numbers in [-0.5, 0.5) and in [0, 1) -> (numbers, which are accepted).
+    """
+    def step(state: Any) -> Any:
+        i, out, accepted, k = state
+        k, one, two = split(k, 3)
+        x, accept = propose(uniform(one, out.shape, out.dtype) - 0.5,
+                            uniform(two, out.shape, out.dtype))
         return i + 1, jnp.where(accept, x, out), accepted | accept, k
-    start = (asarray(0), jnp.full_like(mean, -1), jnp.zeros_like(mean, "bool"), asarray(key))
-    draws: Array = _while_loop(lambda s: (~s[2]).any() & (s[0] < _MAX_STEPS), step, start)[1]
+    start = (asarray(0), out, jnp.zeros_like(out, "bool"), asarray(key))
+    draws: Array = repeat_while(lambda s: (~s[2]).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return draws
 
 
@@ -117,7 +123,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
     >>> random.binomial(random.key(0), 5.0, 1.0).tolist()
     5.0
     """
-    size, kind, (count, chance) = broadcast_params(shape, dtype, n, p)
+    size, kind, (count, chance) = broadcast_params(shape, dtype, None, n, p)
     flipped = chance > 0.5
     q = jnp.where(flipped, 1 - chance, chance)
     invalid = ~(count >= 0) | ~(q >= 0)
@@ -125,8 +131,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
     is_small = count * q < 10
     one, two = split(key)
     small_draws = _binomial_gaps(one, jnp.where(is_small, count, 0), q, size)
-    large_draws = _binomial_btrs(two, jnp.where(is_small, 1000, count), jnp.where(is_small, 0.5, q),
-                                 size)
+    large_draws = _binomial_btrs(two, jnp.where(is_small, 1000, count), jnp.where(is_small, 0.5, q))
     out = jnp.where(is_small, small_draws, large_draws)
     return jnp.where(invalid, math.nan, jnp.where(flipped, count - out, out))
 
@@ -143,7 +148,7 @@ def _binomial_gaps(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) ->
         used = used + jnp.floor(jnp.log1p(-u) / scale) + 1
         return i + 1, jnp.where((used <= n) & is_positive, count + 1, count), used, k
     start = (asarray(0), jnp.zeros_like(n), jnp.zeros_like(n), asarray(key))
-    counts: Array = _while_loop(
+    counts: Array = repeat_while(
         lambda s: ((s[2] <= n) & is_positive).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts
 
@@ -154,7 +159,7 @@ def _stirling_tail(k: Array) -> Array:
         (k + 0.5) * jnp.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi))
 
 
-def _binomial_btrs(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) -> Array:
+def _binomial_btrs(key: ArrayLike, n: Array, p: Array) -> Array:
     stddev = jnp.sqrt(n * p * (1 - p))
     b = 1.15 + 2.53 * stddev
     a, c = -0.0873 + 0.0248 * b + 0.01 * p, n * p + 0.5
@@ -162,10 +167,7 @@ def _binomial_btrs(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) ->
     mode = jnp.floor((n + 1) * p)
     odds = p / (1 - p)
 
-    def step(state: Any) -> Any:
-        i, out, accepted, k = state
-        k, one, two = split(k, 3)
-        u, v = uniform(one, size, n.dtype) - 0.5, uniform(two, size, n.dtype)
+    def propose(u: Array, v: Array) -> tuple[Array, Array]:
         us = 0.5 - jnp.abs(u)
         x = jnp.floor((2 * a / us + b) * u + c)
         in_range = (x >= 0) & (x <= n)
@@ -177,11 +179,8 @@ def _binomial_btrs(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) ->
                + _stirling_tail(mode) + _stirling_tail(n - mode) - _stirling_tail(y) -
                _stirling_tail(n - y))
         accept = (us >= 0.07) & (v <= bound) | in_range & (lhs <= rhs)
-        accept = accept & in_range
-        return i + 1, jnp.where(accept, y, out), accepted | accept, k
-    start = (asarray(0), jnp.zeros_like(n), jnp.zeros_like(n, "bool"), asarray(key))
-    draws: Array = _while_loop(lambda s: (~s[2]).any() & (s[0] < _MAX_STEPS), step, start)[1]
-    return draws
+        return y, accept & in_range
+    return _repeat_rejected(key, propose, jnp.zeros_like(n))
 
 
 @_docstr(p="probabilities, along the last axis.", shape="the result shape; default: p.shape.",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import arguments, array_operators, axes
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -20,14 +20,17 @@ from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import NotBuiltError, ShapeError
 from fnx.numpy import maximum, minimum
 from fnx.numpy.argreduce_cumulative import argmax
-from fnx.random.keys import single_key_words
+from fnx.random.keys import ONE_KEY, single_key_words
 from fnx.random.uniform_samplers import (
+    BOUNDS_RAISE,
+    MODE_RAISES,
     DrawMode,
     ShardingLike,
     broadcast_bounds,
     check_mode,
     check_sharding,
     float_dtype,
+    sampler_docs,
     uniform_between,
     unit_uniform,
 )
@@ -37,27 +40,13 @@ __all__ = [
 ]
 
 
-@public_api
+@sampler_docs()
 def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
            out_sharding: ShardingLike = None) -> Array:
     """Draw from the standard normal distribution: sqrt(2) erf_inv(u) of a uniform u in (-1, 1).
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: a float dtype; by default the default float.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-
     Source: the inverse of the CDF (Giles, Approximating the erfinv Function, 2010).
 
-    >>> import fnx.random
     >>> print(fnx.random.normal(fnx.random.key(0)))
     1.6226422
     """
@@ -67,31 +56,15 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     return _to_dtype(error_functions.erf_inv(u) * math.sqrt(2.0), t)
 
 
-@public_api
+@sampler_docs(raises=BOUNDS_RAISE,
+              shape="the shape of the result; by default that of the bounds.")
 def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
                      shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
                      out_sharding: ShardingLike = None) -> Array:
     """Draw from the normal distribution truncated to the range from lower to upper.
 
-    Args:
-        key: a key from ``random.key``.
-        lower: the lower bound, in standard deviations.
-        upper: the upper bound, in standard deviations.
-        shape: the shape of the result; by default that of the bounds.
-        dtype: a float dtype; by default the default float.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-        ShapeError: the bounds do not broadcast to the shape.
-
     Source: the inverse of the CDF, at a uniform number between the CDFs of the bounds.
 
-    >>> import fnx.random
     >>> x = fnx.random.truncated_normal(fnx.random.key(0), -2.0, 2.0, (100,))
     >>> bool((abs(x) < 2).all())
     True
@@ -129,27 +102,13 @@ def _nudge_inward(bound: Any, t: DType, towards: float) -> Any:
     return np.nextafter(np.asarray(bound, t.np), np.asarray(towards, t.np), dtype=t.np)
 
 
-@public_api
+@sampler_docs()
 def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
                 out_sharding: ShardingLike = None) -> Array:
     """Draw from the exponential distribution with mean 1.
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: a float dtype; by default the default float.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-
     Source: the inverse of the CDF: -log(1 - u).
 
-    >>> import fnx.random
     >>> fnx.random.exponential(fnx.random.key(0), (2,)).shape
     (2,)
     """
@@ -160,29 +119,13 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
     return _to_dtype(-log1p(-u), t)
 
 
-@public_api
+@sampler_docs(raises=MODE_RAISES)
 def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
            mode: DrawMode = None, *, out_sharding: ShardingLike = None) -> Array:
     """Draw from the standard Gumbel distribution: -log(-log(u)).
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: a float dtype; by default the default float.
-        mode: None or "low".
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-        NotBuiltError: ``mode`` is "high".
-
     Source: the inverse of the CDF.
 
-    >>> import fnx.random
     >>> fnx.random.gumbel(fnx.random.key(0), (2,)).shape
     (2,)
     """
@@ -193,27 +136,13 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
                                                1.0))), t)
 
 
-@public_api
+@sampler_docs()
 def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
             out_sharding: ShardingLike = None) -> Array:
     """Draw from the standard Laplace distribution: exponential with a random sign.
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: a float dtype; by default the default float.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-
     Source: the inverse of the CDF.
 
-    >>> import fnx.random
     >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
     (2,)
     """
@@ -224,27 +153,13 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     return _to_dtype(where(u.eq(0), u, where(u < 0, -tail, tail)), t)
 
 
-@public_api
+@sampler_docs()
 def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
              out_sharding: ShardingLike = None) -> Array:
     """Draw from the standard logistic distribution: log(u / (1 - u)).
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: a float dtype; by default the default float.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-
     Source: the inverse of the CDF.
 
-    >>> import fnx.random
     >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
     (2,)
     """
@@ -254,34 +169,21 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
     return _to_dtype(log(u / (1 - u)), t)
 
 
-@public_api
+@sampler_docs(
+    "An int32 Array of the shape.",
+    (ONE_KEY, "ShapeError: ``shape`` does not end in the other axes of the logits.",
+     "NotBuiltError: ``replace`` is False."),
+    logits="unnormalized log probabilities along the axis.", axis="the axis of categories.",
+    shape="the shape of the result, which ends in the other axes of the logits; by default\n"
+          "these axes.", replace="True: draws are independent.")
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
                 replace: bool = True, mode: DrawMode = None, *,
                 out_sharding: ShardingLike = None) -> Array:
     """Draw indices with probabilities softmax(logits), as argmax of logits + Gumbel noise.
 
-    Args:
-        key: a key from ``random.key``.
-        logits: unnormalized log probabilities along the axis.
-        axis: the axis of categories.
-        shape: the shape of the result, which ends in the other axes of the logits; by default
-            these axes.
-        replace: True: draws are independent.
-        mode: None or "low".
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An int32 Array of the shape.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        ShapeError: ``shape`` does not end in the other axes of the logits.
-        NotBuiltError: ``replace`` is False.
-
     Source: Gumbel, Statistical Theory of Extreme Values, 1954.
 
     >>> import fnx.numpy as jnp
-    >>> import fnx.random
     >>> print(fnx.random.categorical(fnx.random.key(0), jnp.asarray([0.0, -jnp.inf])))
     0
     """

@@ -11,6 +11,7 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
@@ -24,24 +25,24 @@ __all__ = [
     "wrap_key_data",
 ]
 
+_docstr = DocTemplate(
+    seed="an int, or an Array of one integer; the low 32 bits are used.",
+    impl='None or "threefry2x32".', dtype="None or ``key_dtype()``.",
+    impl_spec='None or "threefry2x32".', keys="a key, or an Array of keys.",
+    key="a key from ``random.key``.",
+    num="the number or shape of the new keys: a static int or ints.",
+    data="an integer, which may be traced; the low 32 bits are used.",
+    returns="A key: a scalar Array that does not support arithmetic.", imports="fnx.random",
+    raises=("ShapeError: the argument is not keys.",))
+ONE_KEY = "ShapeError: ``key`` is not a single key."
+_SEED_RAISES = ("DTypeError: the seed is not a single integer.",
+                "ArgumentError: ``impl`` is unknown.")
 
-@public_api
+
+@_docstr(raises=_SEED_RAISES)
 def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array:
     """Make a key of the dtype ``key<fry>`` from an integer.
 
-    Args:
-        seed: an int, or an Array of one integer; the low 32 bits are used.
-        impl: None or "threefry2x32".
-        dtype: None or ``key_dtype()``.
-
-    Returns:
-        A key: a scalar Array that does not support arithmetic.
-
-    Raises:
-        DTypeError: the seed is not a single integer.
-        ArgumentError: ``impl`` is unknown.
-
-    >>> import fnx.random
     >>> fnx.random.key(7)
     Array((), dtype=key<fry>) of words [0 7]
     """
@@ -49,22 +50,11 @@ def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array
     return Array(_make_keys(build.const(0, dtypes.uint32), _seed_word(seed)))
 
 
-@public_api
+@_docstr("An Array of uint32, of shape (2,); every function of keys accepts it.",
+         _SEED_RAISES)
 def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
     """Make a raw key, two uint32 words, from an integer: the legacy form of ``key``.
 
-    Args:
-        seed: an int, or an Array of one integer; the low 32 bits are used.
-        impl: None or "threefry2x32".
-
-    Returns:
-        An Array of uint32, of shape (2,); every function of keys accepts it.
-
-    Raises:
-        DTypeError: the seed is not a single integer.
-        ArgumentError: ``impl`` is unknown.
-
-    >>> import fnx.random
     >>> fnx.random.PRNGKey(7)
     Array([0, 7], dtype=uint32)
     """
@@ -90,20 +80,10 @@ def _check_impl(impl: str | None, dtype: Any = None) -> None:
                          hint="leave dtype= out")
 
 
-@public_api
+@_docstr("A dtype.", ("ArgumentError: ``impl_spec`` is unknown.",))
 def key_dtype(impl_spec: str | None = None) -> Any:
     """Return the dtype of keys.
 
-    Args:
-        impl_spec: None or "threefry2x32".
-
-    Returns:
-        A dtype.
-
-    Raises:
-        ArgumentError: ``impl_spec`` is unknown.
-
-    >>> import fnx.random
     >>> fnx.random.key(0).dtype == fnx.random.key_dtype()
     True
     """
@@ -111,20 +91,10 @@ def key_dtype(impl_spec: str | None = None) -> Any:
     return dtypes.key_fry
 
 
-@public_api
+@_docstr('"threefry2x32".')
 def key_impl(keys: ArrayLike) -> str:
     """Return the name of the generator of keys.
 
-    Args:
-        keys: a key, or an Array of keys.
-
-    Returns:
-        "threefry2x32".
-
-    Raises:
-        ShapeError: the argument is not keys.
-
-    >>> import fnx.random
     >>> fnx.random.key_impl(fnx.random.key(0))
     'threefry2x32'
     """
@@ -132,20 +102,10 @@ def key_impl(keys: ArrayLike) -> str:
     return "threefry2x32"
 
 
-@public_api
+@_docstr("The same key.", key="a key, or an Array of keys.")
 def clone(key: ArrayLike) -> Array:
     """Return the same key; in JAX its key-reuse checks then accept a second use.
 
-    Args:
-        key: a key, or an Array of keys.
-
-    Returns:
-        The same key.
-
-    Raises:
-        ShapeError: the argument is not keys.
-
-    >>> import fnx.random
     >>> fnx.random.clone(fnx.random.key(7))
     Array((), dtype=key<fry>) of words [0 7]
     """
@@ -237,41 +197,20 @@ def split_words(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
              build.reshape(build.shrink(two, [(i, i + 1)]), ())) for i in range(n)]
 
 
-@public_api
+@_docstr("An Array of keys of shape (num,); for a raw key, an Array of words of shape (num, 2).",
+         (ONE_KEY,))
 def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
     """Derive new keys from a key.
 
-    Args:
-        key: a key from ``random.key``.
-        num: the number or shape of the new keys: a static int or ints.
-
-    Returns:
-        An Array of keys of shape (num,); for a raw key, an Array of words of shape (num, 2).
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-
-    >>> import fnx.random
     >>> a, b = fnx.random.split(fnx.random.key(0))
     """
     return _wrap_like(key, *random_words(single_key_words(key), axes.normalize_shape(num)))
 
 
-@public_api
+@_docstr("A key.", (ONE_KEY,))
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     """Derive a new key from a key and an integer, such as the number of a step.
 
-    Args:
-        key: a key from ``random.key``.
-        data: an integer, which may be traced; the low 32 bits are used.
-
-    Returns:
-        A key.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-
-    >>> import fnx.random
     >>> fnx.random.fold_in(fnx.random.key(0), 1).shape
     ()
     """
@@ -282,20 +221,10 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     return _wrap_like(key, *_threefry(single_key_words(key), build.const_like(low, 0), low))
 
 
-@public_api
+@_docstr("An Array of uint32, with a last axis of length 2.")
 def key_data(keys: ArrayLike) -> Array:
     """Return the words of keys.
 
-    Args:
-        keys: a key, or an Array of keys.
-
-    Returns:
-        An Array of uint32, with a last axis of length 2.
-
-    Raises:
-        ShapeError: the argument is not keys.
-
-    >>> import fnx.random
     >>> fnx.random.key_data(fnx.random.key(7))
     Array([0, 7], dtype=uint32)
     """

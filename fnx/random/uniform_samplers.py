@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from fnx.core.array import arguments, array_operators, axes, convert
-from fnx.core.array.api_boundary import asarray, dtype_and_weak, public_api
+from fnx.core.array.api_boundary import asarray, dtype_and_weak
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node, as_operand
 from fnx.core.ir import build, dtypes, expr
 from fnx.core.ir.dtypes import DType
@@ -18,12 +19,33 @@ from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
 from fnx.core.support.process import load
 from fnx.numpy import maximum, minimum
-from fnx.random.keys import random_uint32, random_uints, random_words, single_key_words, split_words
+from fnx.random.keys import (
+    ONE_KEY,
+    random_uint32,
+    random_uints,
+    random_words,
+    single_key_words,
+    split_words,
+)
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
 ShardingLike: TypeAlias = Any  # NamedSharding, PartitionSpec or None
 DrawMode: TypeAlias = Literal["low", "high"] | None
+
+_NO_FLOAT = "DTypeError: ``dtype`` is not a float dtype."
+BOUNDS_RAISE = (ONE_KEY, _NO_FLOAT, "ShapeError: the bounds do not broadcast to the shape.")
+MODE_RAISES = (ONE_KEY, _NO_FLOAT, 'NotBuiltError: ``mode`` is "high".')
+sampler_docs = DocTemplate(
+    key="a key from ``random.key``.", shape="the shape of the result: a static int or ints.",
+    dtype="a float dtype; by default the default float.", mode='None or "low".',
+    minval="the lower bound; broadcasts to the shape.",
+    maxval="the upper bound; broadcasts to the shape.",
+    lower="the lower bound, in standard deviations.",
+    upper="the upper bound, in standard deviations.",
+    out_sharding="accepted for compatibility with JAX; there is only one device.",
+    returns="An Array.", imports="fnx.random", raises=(ONE_KEY, _NO_FLOAT))
+
 
 def check_sharding(out_sharding: ShardingLike) -> None:
     """Check ``out_sharding``, which has no effect, as there is one device."""
@@ -34,25 +56,13 @@ def check_sharding(out_sharding: ShardingLike) -> None:
                                 f"out_sharding, got {out_sharding!r}", hint="leave it out")
 
 
-@public_api
+@sampler_docs(
+    "An Array of the dtype.", (ONE_KEY, "DTypeError: ``dtype`` is not such a type."),
+    dtype="an unsigned type of 8 bits or more; by default uint32 (uint64 with config.x64).")
 def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
          out_sharding: ShardingLike = None) -> Array:
     """Draw random bits.
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: an unsigned type of 8 bits or more; by default uint32 (uint64 with config.x64).
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array of the dtype.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not such a type.
-
-    >>> import fnx.random
     >>> fnx.random.bits(fnx.random.key(0), (1,))
     Array([4070199207], dtype=uint32)
     """
@@ -102,29 +112,12 @@ def uniform_between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Ex
     return Expr(build.to_compute(samples.node))
 
 
-@public_api
+@sampler_docs(raises=BOUNDS_RAISE)
 def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
             minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0, *,
             out_sharding: ShardingLike = None) -> Array:
     """Draw uniform numbers in [minval, maxval).
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: a float dtype; by default the default float.
-        minval: the lower bound; broadcasts to the shape.
-        maxval: the upper bound; broadcasts to the shape.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not a float dtype.
-        ShapeError: the bounds do not broadcast to the shape.
-
-    >>> import fnx.random
     >>> print(fnx.random.uniform(fnx.random.key(0)))
     0.947667
     """
@@ -134,28 +127,14 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     return Array(build.cast(uniform_between(single_key_words(key), low, high).node, t))
 
 
-@public_api
+@sampler_docs(
+    raises=(ONE_KEY, "DTypeError: ``dtype`` is not such an integer dtype.", BOUNDS_RAISE[-1]),
+    maxval="the upper bound, exclusive; broadcasts to the shape.",
+    dtype="an integer dtype of 8 bits or more; by default the default int.")
 def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
             dtype: DTypeLike | None = None, *, out_sharding: ShardingLike = None) -> Array:
     """Draw uniform integers in [minval, maxval); minval if the range is empty.
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        minval: the lower bound; broadcasts to the shape.
-        maxval: the upper bound, exclusive; broadcasts to the shape.
-        dtype: an integer dtype of 8 bits or more; by default the default int.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: ``dtype`` is not such an integer dtype.
-        ShapeError: the bounds do not broadcast to the shape.
-
-    >>> import fnx.random
     >>> fnx.random.randint(fnx.random.key(0), (3,), 0, 10)
     Array([9, 0, 2], dtype=int32)
     """
@@ -215,27 +194,13 @@ def check_mode(mode: DrawMode) -> None:
         raise NotBuiltError("expected mode 'low', got 'high'", hint="leave mode= out")
 
 
-@public_api
+@sampler_docs(
+    "An Array of bool.", (ONE_KEY, "DTypeError: p is not of a float dtype.", MODE_RAISES[-1]),
+    p="a float or floats.", shape="the shape of the result; by default that of p.", mode='"low".')
 def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
               mode: DrawMode = "low", *, out_sharding: ShardingLike = None) -> Array:
     """Draw bools that are True with probability p.
 
-    Args:
-        key: a key from ``random.key``.
-        p: a float or floats.
-        shape: the shape of the result; by default that of p.
-        mode: "low".
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array of bool.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-        DTypeError: p is not of a float dtype.
-        NotBuiltError: ``mode`` is "high".
-
-    >>> import fnx.random
     >>> fnx.random.bernoulli(fnx.random.key(0), 0.5, (3,))
     Array([False, False,  True], dtype=bool)
     """
@@ -251,24 +216,11 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     return Array((unit_uniform(single_key_words(key), size, t) < bound).node)
 
 
-@public_api
+@sampler_docs(raises=(ONE_KEY,), dtype="the dtype of the result; by default int32.")
 def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
                out_sharding: ShardingLike = None) -> Array:
     """Draw -1 or 1, each with probability 1/2.
 
-    Args:
-        key: a key from ``random.key``.
-        shape: the shape of the result: a static int or ints.
-        dtype: the dtype of the result; by default int32.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ShapeError: ``key`` is not a single key.
-
-    >>> import fnx.random
     >>> fnx.random.rademacher(fnx.random.key(0), (3,))
     Array([-1, -1,  1], dtype=int32)
     """
