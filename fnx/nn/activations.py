@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log, pi, sqrt
 
 import fnx.numpy as jnp
@@ -9,6 +10,7 @@ from fnx.core.array import arguments
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import alias, apply, elementwise
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
 from fnx.core.formulas import elementwise as rows
 from fnx.core.formulas import error_functions
@@ -25,120 +27,48 @@ __all__ = [
     "swish", "tanh",
 ]
 
-# ---- formulas ---------------------------------------------------------------------------------
+# ---- formulas of one number -------------------------------------------------------------------
+
+ACTIVATIONS = dict[str, ElementwiseFn]()
 
 
-def _relu(x: Expr) -> Expr:
-    """Return max(x, 0). The comparison is <= so that NaN propagates and the slope at 0 is 0."""
-    return where(x <= 0, 0, x)
+def _activation(domain: str = "inexact", weak: bool = False
+                ) -> Callable[[Callable[[Expr], Expr]], Callable[[ArrayLike], Array]]:
+    """Decorate a formula: make the public function that applies it to the elements of an array.
+
+    Args:
+        domain: which operands are converted to what (``core/formulas/elementwise.py``).
+        weak: integers become weak floats, as in JAX's arithmetic with Python numbers.
+    """
+    def decorate(formula: Callable[[Expr], Expr]) -> Callable[[ArrayLike], Array]:
+        name = formula.__name__
+        fn = ACTIVATIONS[name] = ElementwiseFn(name, domain, formula)
+
+        def call(x: ArrayLike, /) -> Array:
+            return apply(fn, _as_weak_float(x) if weak else x)
+        call.__name__ = call.__qualname__ = name
+        call.__doc__ = formula.__doc__
+        return elementwise(fn, imports="fnx")(call)
+    return decorate
+
+
+def _as_weak_float(x: ArrayLike) -> ArrayLike:
+    array = jnp.asarray(x)
+    return array if array._dtype.is_float else Array(
+        build.cast(array._node, default_width(float64)), weak=True)
 
 
 def _softplus(x: Expr) -> Expr:
     return logaddexp(x, x.like(0))
 
 
-def _log_sigmoid(x: Expr) -> Expr:
-    return -_softplus(-x)
-
-
-def _silu(x: Expr) -> Expr:
-    return x * rows.sigmoid(x)
-
-
-def _soft_sign(x: Expr) -> Expr:
-    return x / (abs(x) + 1)
-
-
-def _sparse_plus(x: Expr) -> Expr:
-    return where(x <= -1, 0, where(x >= 1, x, (x + 1) ** 2 / 4))
-
-
-def _sparse_sigmoid(x: Expr) -> Expr:
-    return expr.minimum(expr.maximum(x + 1, 0), 2) / 2
-
-
-def _log1mexp(x: Expr) -> Expr:
-    """Return log(1 - exp(-x)) by the form that is accurate on each side of log 2.
-
-    The other form gets a harmless argument, so that its derivative stays finite.
-    """
-    is_small = x < log(2)
-    return where(is_small, expr.log(-expm1(-where(is_small, x, 0.5))),
-                 expr.log1p(-expr.exp(-where(is_small, 1, x))))
-
-
 def _relu6(x: Expr) -> Expr:
-    return where(6 <= x, 6, _relu(x))
-
-
-def _hard_tanh(x: Expr) -> Expr:
-    upper_clipped = where(1 < x, 1, x)
-    return upper_clipped if x.dtype.kind == "uint" else where(x < -1, -1, upper_clipped)
-
-
-def _hard_sigmoid(x: Expr) -> Expr:
-    return _relu6(x + 3) / 6
-
-
-def _hard_swish(x: Expr) -> Expr:
-    return x * _hard_sigmoid(x)
-
-
-def _mish(x: Expr) -> Expr:
-    return x * expr.tanh(_softplus(x))
-
-
-def _selu(x: Expr) -> Expr:
-    """Constants: Klambauer et al., Self-Normalizing Neural Networks, 2017."""
-    alpha, scale = 1.6732632423543772, 1.0507009873554805
-    return scale * _elu(x, alpha)
+    return where(6 <= x, 6, where(x <= 0, 0, x))
 
 
 def _elu(x: Expr, alpha: Expr | float) -> Expr:
     """Return elu. The argument of expm1 is 0 where x > 0, so that nothing overflows."""
     return where(x > 0, x, alpha * expm1(where(x > 0, 0, x)))
-
-
-def _celu(x: Expr, alpha: Expr) -> Expr:
-    return where(x > 0, x, alpha * expm1(where(x > 0, 0, x) / alpha))
-
-
-def _gelu_tanh(x: Expr) -> Expr:
-    """Hendrycks and Gimpel, Gaussian Error Linear Units, 2016."""
-    return 0.5 * x * (1 + expr.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
-
-
-def _gelu_erf(x: Expr) -> Expr:
-    return 0.5 * x * error_functions.erfc(x * -sqrt(0.5))
-
-
-# ---- public functions -------------------------------------------------------------------------
-
-_SILU = ElementwiseFn("silu", "inexact", _silu)
-_SOFTPLUS = ElementwiseFn("softplus", "inexact", _softplus)
-_LOG_SIGMOID = ElementwiseFn("log_sigmoid", "inexact", _log_sigmoid)
-_SPARSE_PLUS = ElementwiseFn("sparse_plus", "inexact", _sparse_plus)
-_SPARSE_SIGMOID = ElementwiseFn("sparse_sigmoid", "inexact", _sparse_sigmoid)
-_LOG1MEXP = ElementwiseFn("log1mexp", "inexact", _log1mexp)
-_SOFT_SIGN = ElementwiseFn("soft_sign", "inexact", _soft_sign)
-_HARD_TANH = ElementwiseFn("hard_tanh", "integer", _hard_tanh)
-_HARD_SIGMOID = ElementwiseFn("hard_sigmoid", "inexact", _hard_sigmoid)
-_HARD_SILU = ElementwiseFn("hard_silu", "inexact", _hard_swish)
-_MISH = ElementwiseFn("mish", "inexact", _mish)
-_SELU = ElementwiseFn("selu", "inexact", _selu)
-_RELU = ElementwiseFn("relu", "integer", _relu)
-_RELU6 = ElementwiseFn("relu6", "inexact", _relu6)
-_GELU = ElementwiseFn("gelu", "inexact", _gelu_tanh)
-_GELU_ERF = ElementwiseFn("gelu", "inexact", _gelu_erf)
-_ELU = ElementwiseFn("elu", "inexact", _elu)
-_CELU = ElementwiseFn("celu", "inexact", _celu)
-
-
-def _as_weak_float(x: ArrayLike) -> ArrayLike:
-    """Convert integers to weak floats, as arithmetic with Python numbers does in JAX."""
-    array = jnp.asarray(x)
-    return array if array._dtype.is_float else Array(
-        build.cast(array._node, default_width(float64)), weak=True)
 
 
 @elementwise(rows.SIGMOID, imports="fnx")
@@ -151,8 +81,8 @@ def sigmoid(x: ArrayLike, /) -> Array:
     return apply(rows.SIGMOID, x)
 
 
-@elementwise(_SILU, imports="fnx")
-def silu(x: ArrayLike, /) -> Array:
+@_activation()
+def silu(x: Expr) -> Expr:
     """Return x * sigmoid(x): the sigmoid linear unit, also called swish.
 
     Source: Elfwing, Uchibe and Doya, Sigmoid-Weighted Linear Units, 2017.
@@ -160,91 +90,94 @@ def silu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.silu(0.0))
     0.0
     """
-    return apply(_SILU, x)
+    return x * rows.sigmoid(x)
 
 
-@elementwise(_SOFTPLUS, imports="fnx")
-def softplus(x: ArrayLike, /) -> Array:
+@_activation()
+def softplus(x: Expr) -> Expr:
     """Return log(1 + exp(x)), without overflow.
 
     >>> print(fnx.nn.softplus(-200.0))
     0.0
     """
-    return apply(_SOFTPLUS, x)
+    return _softplus(x)
 
 
-@elementwise(_LOG_SIGMOID, imports="fnx")
-def log_sigmoid(x: ArrayLike, /) -> Array:
+@_activation()
+def log_sigmoid(x: Expr) -> Expr:
     """Return log(sigmoid(x)), without cancellation.
 
     >>> print(fnx.nn.log_sigmoid(200.0))
     -0.0
     """
-    return apply(_LOG_SIGMOID, x)
+    return -_softplus(-x)
 
 
-@elementwise(_SOFT_SIGN, imports="fnx")
-def soft_sign(x: ArrayLike, /) -> Array:
+@_activation()
+def soft_sign(x: Expr) -> Expr:
     """Return x / (1 + |x|).
 
     >>> print(fnx.nn.soft_sign(1.0))
     0.5
     """
-    return apply(_SOFT_SIGN, x)
+    return x / (abs(x) + 1)
 
 
-@elementwise(_SPARSE_PLUS, imports="fnx")
-def sparse_plus(x: ArrayLike, /) -> Array:
+@_activation(weak=True)
+def sparse_plus(x: Expr) -> Expr:
     """Return 0 below -1, x above 1, and between them the parabola that joins smoothly.
 
     >>> print(fnx.nn.sparse_plus(0.0))
     0.25
     """
-    return apply(_SPARSE_PLUS, _as_weak_float(x))
+    return where(x <= -1, 0, where(x >= 1, x, (x + 1) ** 2 / 4))
 
 
-@elementwise(_SPARSE_SIGMOID, imports="fnx")
-def sparse_sigmoid(x: ArrayLike, /) -> Array:
+@_activation(weak=True)
+def sparse_sigmoid(x: Expr) -> Expr:
     """Return 0 below -1, 1 above 1, and a line between: the derivative of ``sparse_plus``.
 
     >>> print(fnx.nn.sparse_sigmoid(0.0))
     0.5
     """
-    return apply(_SPARSE_SIGMOID, _as_weak_float(x))
+    return expr.minimum(expr.maximum(x + 1, 0), 2) / 2
 
 
-@elementwise(_LOG1MEXP, imports="fnx")
-def log1mexp(x: ArrayLike, /) -> Array:
+@_activation()
+def log1mexp(x: Expr) -> Expr:
     """Return log(1 - exp(-x)), accurate near 0 and far from it; NaN for x < 0.
 
     >>> print(fnx.nn.log1mexp(0.0))
     -inf
     """
-    return apply(_LOG1MEXP, x)
+    is_small = x < log(2)  # another form on each side of log 2, where the other has finite slope
+    return where(is_small, expr.log(-expm1(-where(is_small, x, 0.5))),
+                 expr.log1p(-expr.exp(-where(is_small, 1, x))))
 
 
-@elementwise(_HARD_TANH, imports="fnx")
-def hard_tanh(x: ArrayLike, /) -> Array:
+@_activation("integer")
+def hard_tanh(x: Expr) -> Expr:
     """Clip x to [-1, 1].
 
     >>> print(fnx.nn.hard_tanh(3.0))
     1.0
     """
-    return apply(_HARD_TANH, x)
+    upper_clipped = where(1 < x, 1, x)
+    return upper_clipped if x.dtype.kind == "uint" else where(x < -1, -1, upper_clipped)
 
 
-@elementwise(_HARD_SIGMOID, imports="fnx")
-def hard_sigmoid(x: ArrayLike, /) -> Array:
+@_activation(weak=True)
+def hard_sigmoid(x: Expr) -> Expr:
     """Return relu6(x + 3) / 6.
 
     >>> print(fnx.nn.hard_sigmoid(0.0))
     0.5
     """
-    return apply(_HARD_SIGMOID, _as_weak_float(x))
+    return _relu6(x + 3) / 6
 
 
-@elementwise(_HARD_SILU, imports="fnx")
-def hard_silu(x: ArrayLike, /) -> Array:
+@_activation(weak=True)
+def hard_silu(x: Expr) -> Expr:
     """Return x * hard_sigmoid(x).
 
     Source: Howard et al., Searching for MobileNetV3, 2019.
@@ -252,11 +185,11 @@ def hard_silu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.hard_silu(3.0))
     3.0
     """
-    return apply(_HARD_SILU, _as_weak_float(x))
+    return x * (_relu6(x + 3) / 6)
 
 
-@elementwise(_MISH, imports="fnx")
-def mish(x: ArrayLike, /) -> Array:
+@_activation()
+def mish(x: Expr) -> Expr:
     """Return x * tanh(softplus(x)).
 
     Source: Misra, Mish: A Self Regularized Non-Monotonic Activation Function, 2019.
@@ -264,11 +197,11 @@ def mish(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.mish(0.0))
     0.0
     """
-    return apply(_MISH, x)
+    return x * expr.tanh(_softplus(x))
 
 
-@elementwise(_SELU, imports="fnx")
-def selu(x: ArrayLike, /) -> Array:
+@_activation(weak=True)
+def selu(x: Expr) -> Expr:
     """Return the scaled elu, which preserves mean 0 and variance 1.
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, 2017.
@@ -276,51 +209,69 @@ def selu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.selu(0.0))
     0.0
     """
-    return apply(_SELU, _as_weak_float(x))
+    alpha, scale = 1.6732632423543772, 1.0507009873554805
+    return scale * _elu(x, alpha)
 
 
-@elementwise(_RELU, imports="fnx")
-def relu(x: ArrayLike, /) -> Array:
+@_activation("integer")
+def relu(x: Expr) -> Expr:
     """Return max(x, 0). The slope at 0 is 0; NaN propagates.
 
     >>> print(fnx.nn.relu(-1.0))
     0.0
     """
-    return apply(_RELU, x)
+    return where(x <= 0, 0, x)  # NaN is not <= 0
 
 
-@elementwise(_RELU6, imports="fnx")
-def relu6(x: ArrayLike, /) -> Array:
+@_activation(weak=True)
+def relu6(x: Expr) -> Expr:
     """Clip x to [0, 6].
 
     >>> print(fnx.nn.relu6(7.0))
     6.0
     """
-    return apply(_RELU6, _as_weak_float(x))
+    return _relu6(x)
 
 
 tanh = alias("tanh", jnp.tanh, "nn")
 hard_swish, swish = hard_silu, silu
 
 
-@public_api
+# ---- functions of several arguments -----------------------------------------------------------
+
+
+def _celu(x: Expr, alpha: Expr) -> Expr:
+    return where(x > 0, x, alpha * expm1(where(x > 0, 0, x) / alpha))
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    return 0.5 * x * (1 + expr.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
+
+
+def _gelu_erf(x: Expr) -> Expr:
+    return 0.5 * x * error_functions.erfc(x * -sqrt(0.5))
+
+
+_docstr = DocTemplate(
+    x="an Array, NumPy data or a Python number of any shape; bool and integers become the\n"
+      "default float.",
+    alpha="minus the limit for large negative x; broadcasts with x.",
+    b="the width of the range around 0 where it differs from relu; broadcasts with x.",
+    approximate="True computes it by tanh, with an error below 0.0005; False by erf, exactly.",
+    returns="An Array of the shape that they broadcast to, of a float dtype.", imports="fnx")
+_GELU = ElementwiseFn("gelu", "inexact", _gelu_tanh)
+_GELU_ERF = ElementwiseFn("gelu", "inexact", _gelu_erf)
+_ELU = ElementwiseFn("elu", "inexact", _elu)
+_CELU = ElementwiseFn("celu", "inexact", _celu)
+
+
+@_docstr("An Array of the shape of x, of a float dtype.",
+         ("ArgumentError: ``approximate`` is neither True nor False.",))
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """Return x times the normal CDF of x: the Gaussian error linear unit.
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        approximate: True computes it by tanh, with an error below 0.0005; False by erf, exactly.
-
-    Returns:
-        An Array of the shape of x, of a float dtype.
-
-    Raises:
-        ArgumentError: ``approximate`` is neither True nor False.
-
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
 
-    >>> import fnx
     >>> print(fnx.nn.gelu(0.0))
     0.0
     """
@@ -328,42 +279,24 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     return apply(_GELU if approximate else _GELU_ERF, x)
 
 
-@public_api
+@_docstr()
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """Return x for x > 0, else alpha * (exp(x) - 1).
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        alpha: minus the limit for large negative x; broadcasts with x.
-
-    Returns:
-        An Array of the shape that they broadcast to, of a float dtype.
-
     Source: Clevert, Unterthiner and Hochreiter, Exponential Linear Units, 2015.
 
-    >>> import fnx
     >>> print(fnx.nn.elu(2.0))
     2.0
     """
     return apply(_ELU, x, alpha)
 
 
-@public_api
+@_docstr()
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """Return x for x > 0, else alpha * (exp(x / alpha) - 1).
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        alpha: minus the limit for large negative x; broadcasts with x.
-
-    Returns:
-        An Array of the shape that they broadcast to, of a float dtype.
-
     Source: Barron, Continuously Differentiable Exponential Linear Units, 2017.
 
-    >>> import fnx
     >>> print(fnx.nn.celu(2.0))
     2.0
     """
@@ -392,21 +325,12 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     return jnp.where(array >= 0, array, jnp.multiply(negative_slope, array))
 
 
-@public_api
+@_docstr()
 def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
     """Return (x + sqrt(x**2 + b)) / 2, a smooth relu.
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        b: the width of the range around 0 where it differs from relu; broadcasts with x.
-
-    Returns:
-        An Array of the shape that they broadcast to, of a float dtype.
-
     Source: Barron, Squareplus: A Softplus-Like Algebraic Rectifier, 2021.
 
-    >>> import fnx
     >>> print(fnx.nn.squareplus(0.0))
     1.0
     """

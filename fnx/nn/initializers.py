@@ -13,6 +13,7 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import ShapeError, lazy_module
 
@@ -26,6 +27,15 @@ FanMode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
 Distribution: TypeAlias = Literal["normal", "truncated_normal", "uniform"]
 AxesLike: TypeAlias = int | Sequence[int]
 
+_docstr = DocTemplate(
+    key="unused.", shape="the shape of the result: an int or ints.",
+    dtype="the default dtype of the results: a float dtype; by default the default float.",
+    value="a number, or values that broadcast to the shape of each result.",
+    scale="the upper bound.", stddev="the standard deviation.",
+    lower="the lower bound, in standard deviations.",
+    upper="the upper bound, in standard deviations.",
+    returns="A function of (key, shape, dtype) that returns an Array.", imports="fnx")
+
 
 class Initializer(Protocol):
     """A function of a key, a shape and a dtype that returns an Array."""
@@ -34,38 +44,20 @@ class Initializer(Protocol):
                  ) -> Array: ...
 
 
-@public_api
+@_docstr("An Array of zeros.", dtype="the dtype of the result; by default the default float.")
 def zeros(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Return zeros; the key is ignored.
 
-    Args:
-        key: unused.
-        shape: the shape of the result: an int or ints.
-        dtype: the dtype of the result; by default the default float.
-
-    Returns:
-        An Array of zeros.
-
-    >>> import fnx
     >>> fnx.nn.initializers.zeros(None, (2,))
     Array([0., 0.], dtype=float32)
     """
     return jnp.zeros(shape, dtype)
 
 
-@public_api
+@_docstr("An Array of ones.", dtype="the dtype of the result; by default the default float.")
 def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Return ones; the key is ignored.
 
-    Args:
-        key: unused.
-        shape: the shape of the result: an int or ints.
-        dtype: the dtype of the result; by default the default float.
-
-    Returns:
-        An Array of ones.
-
-    >>> import fnx
     >>> fnx.nn.initializers.ones(None, (2,))
     Array([1., 1.], dtype=float32)
     """
@@ -84,18 +76,10 @@ def _make_initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array
     return init
 
 
-@public_api
+@_docstr(dtype="the default dtype of the results; by default the default float.")
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer that fills an array with one value.
 
-    Args:
-        value: a number, or values that broadcast to the shape of each result.
-        dtype: the default dtype of the results; by default the default float.
-
-    Returns:
-        A function of (key, shape, dtype) that returns an Array.
-
-    >>> import fnx
     >>> fnx.nn.initializers.constant(7.0)(None, (2,))
     Array([7., 7.], dtype=float32)
     """
@@ -104,18 +88,10 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
                              float if dtype is None else dtype)
 
 
-@public_api
+@_docstr()
 def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer with uniform values in [0, scale).
 
-    Args:
-        scale: the upper bound.
-        dtype: the default dtype of the results: a float dtype; by default the default float.
-
-    Returns:
-        A function of (key, shape, dtype) that returns an Array.
-
-    >>> import fnx
     >>> fnx.nn.initializers.uniform(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
@@ -123,18 +99,10 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     return _make_initializer(lambda key, shape, t: random.uniform(key, shape, t) * factor, dtype)
 
 
-@public_api
+@_docstr()
 def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer with normal values of mean 0.
 
-    Args:
-        stddev: the standard deviation.
-        dtype: the default dtype of the results: a float dtype; by default the default float.
-
-    Returns:
-        A function of (key, shape, dtype) that returns an Array.
-
-    >>> import fnx
     >>> fnx.nn.initializers.normal(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
@@ -142,20 +110,11 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     return _make_initializer(lambda key, shape, t: random.normal(key, shape, t) * factor, dtype)
 
 
-@public_api
+@_docstr(stddev="the standard deviation before truncation.")
 def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
                      lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Make an initializer with values of a truncated normal distribution of mean 0.
 
-    Args:
-        stddev: the standard deviation before truncation.
-        dtype: the default dtype of the results: a float dtype; by default the default float.
-        lower, upper: the bounds, in standard deviations.
-
-    Returns:
-        A function of (key, shape, dtype) that returns an Array.
-
-    >>> import fnx
     >>> fnx.nn.initializers.truncated_normal(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """

@@ -7,10 +7,11 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node, as_operand, domain_node
 from fnx.core.ir import build, dtypes, expr, ops
 from fnx.core.ir.expr import Expr, exp, log, stop_gradient
@@ -18,6 +19,22 @@ from fnx.core.ir.ops import Op, Shape
 from fnx.core.support.errors import DTypeError
 
 __all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "standardize"]
+
+_AXIS_ERROR = "AxisError: an axis is out of range or repeated."
+_FLOATS = ("an Array, NumPy data or a Python number of any shape; bool and integers become the\n"
+           "default float.")
+_docstr = DocTemplate(
+    x=_FLOATS, a=_FLOATS, axis="the axis or axes to sum over; None means all.",
+    where="a boolean mask that broadcasts to x, of the elements to include.",
+    b="factors, which broadcast with a.",
+    keepdims="whether to keep the reduced axes, with length 1.",
+    num_classes="the length of the new axis, static.",
+    dtype="the dtype of the result; by default the default float.",
+    mean="the mean to subtract; by default that of x.",
+    variance="the variance to divide by; by default that of x.",
+    epsilon="a constant to add to the variance.",
+    returns="An Array of the shape of x, of a float dtype.", imports="fnx",
+    raises=(_AXIS_ERROR, "ShapeError: the mask does not broadcast."))
 
 
 def _apply_mask(where: Any, x: Expr, fill: float) -> Expr:
@@ -52,24 +69,10 @@ def _subtract_max(x: Expr, reduce_axes: tuple[int, ...]) -> Expr:
     return x - _expand_to(_max_const(x, reduce_axes), x)
 
 
-@public_api
+@_docstr()
 def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """Return exp(x) divided by its sum along an axis; 0 where the mask ``where`` is False.
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        axis: the axis or axes to sum over; None means all.
-        where: a boolean mask that broadcasts to x, of the elements to include.
-
-    Returns:
-        An Array of the shape of x, of a float dtype.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ShapeError: the mask does not broadcast.
-
-    >>> import fnx
     >>> fnx.nn.softmax(fnx.numpy.zeros(4))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
@@ -80,24 +83,10 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
     return Array(_apply_mask(where, exps / total, 0.0).node)
 
 
-@public_api
+@_docstr()
 def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """Return log(softmax(x)), without underflow of small probabilities.
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        axis: the axis or axes to sum over; None means all.
-        where: a boolean mask that broadcasts to x, of the elements to include.
-
-    Returns:
-        An Array of the shape of x, of a float dtype.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ShapeError: the mask does not broadcast.
-
-    >>> import fnx
     >>> print(fnx.nn.log_softmax(fnx.numpy.asarray([0.0])))
     [0.]
     """
@@ -108,27 +97,14 @@ def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = Non
     return Array(_apply_mask(where, shifted - _expand_to(total, node), -math.inf).node)
 
 
-@public_api
+@_docstr("An Array without the axes, of a float dtype.",
+         (_AXIS_ERROR, "ShapeError: the shapes do not broadcast."),
+         axis="the axis or axes to reduce; None means all.",
+         where="a boolean mask that broadcasts to a, of the elements to include.")
 def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
               keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """Return log(sum(b * exp(a))), without overflow; -inf, with derivative 0, if all are -inf.
 
-    Args:
-        a: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        axis: the axis or axes to reduce; None means all.
-        b: factors, which broadcast with a.
-        keepdims: whether to keep the reduced axes, with length 1.
-        where: a boolean mask that broadcasts to a, of the elements to include.
-
-    Returns:
-        An Array without the axes, of a float dtype.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ShapeError: the shapes do not broadcast.
-
-    >>> import fnx
     >>> print(fnx.nn.logsumexp(fnx.numpy.asarray([1000.0])))
     1000.0
     """
@@ -150,24 +126,14 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     return Array(out)
 
 
-@public_api
+@_docstr("An Array without the axes, of a float dtype.",
+         (_AXIS_ERROR,),
+         x="an Array, NumPy data or a Python number of any shape.",
+         axis="the axis or axes to reduce; None means all.")
 def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = None,
                keepdims: bool = False) -> Array:
     """Return the logarithm of the mean of exponentials.
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape.
-        axis: the axis or axes to reduce; None means all.
-        where: a boolean mask that broadcasts to x, of the elements to include.
-        keepdims: whether to keep the reduced axes, with length 1.
-
-    Returns:
-        An Array without the axes, of a float dtype.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-
-    >>> import fnx
     >>> print(fnx.nn.logmeanexp(fnx.numpy.asarray([1000.0, 1000.0])))
     1000.0
     """
@@ -176,24 +142,13 @@ def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = No
     return log_total - jnp.log(jnp.sum(ones, axis, keepdims=keepdims, where=where))
 
 
-@public_api
+@_docstr("An Array with one more axis.",
+         ("DTypeError: x has a float or bool dtype.", "AxisError: the axis is out of range."),
+         x="integers of any shape; those outside of 0..num_classes-1 give zeros.",
+         axis="the position of the new axis in the result.")
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: int = -1) -> Array:
     """Encode integers along a new axis: 1 at the index that equals the integer, 0 elsewhere.
 
-    Args:
-        x: integers of any shape; those outside of 0..num_classes-1 give zeros.
-        num_classes: the length of the new axis, static.
-        dtype: the dtype of the result; by default the default float.
-        axis: the position of the new axis in the result.
-
-    Returns:
-        An Array with one more axis.
-
-    Raises:
-        DTypeError: x has a float or bool dtype.
-        AxisError: the axis is out of range.
-
-    >>> import fnx
     >>> fnx.nn.one_hot(fnx.numpy.asarray([1, 0]), 2)
     Array([[0., 1.],
            [1., 0.]], dtype=float32)
@@ -212,30 +167,16 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
     return Array(label.eq(position).cast(convert.parse_dtype(dtype)).node)
 
 
-@public_api
+@_docstr(raises=(_AXIS_ERROR,),
+         axis="the axis or axes of mean and variance.",
+         where="a boolean mask that broadcasts to x, of the elements in mean and variance.")
 def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None,
                 variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5,
                 where: ArrayLike | None = None) -> Array:
     """Return (x - mean) / sqrt(variance + epsilon).
 
-    Args:
-        x: an Array, NumPy data or a Python number of any shape; bool and integers become the
-            default float.
-        axis: the axis or axes of mean and variance.
-        mean: the mean to subtract; by default that of x.
-        variance: the variance to divide by; by default that of x.
-        epsilon: a constant to add to the variance.
-        where: a boolean mask that broadcasts to x, of the elements in mean and variance.
-
-    Returns:
-        An Array of the shape of x, of a float dtype.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016.
 
-    >>> import fnx
     >>> print(fnx.nn.standardize(fnx.numpy.asarray([1.0, 3.0]), epsilon=0.0))
     [-1.  1.]
     """

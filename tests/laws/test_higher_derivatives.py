@@ -199,8 +199,9 @@ def rows() -> dict[str, ElementwiseFn]:
     """Return every function that returns floats, by its name."""
     modules = (elementwise, error_functions, fnx.numpy.unary_ufuncs, fnx.lax.elementwise,
                fnx.nn.activations)
-    return {name.lower().strip("_"): row for module in modules
-            for name, row in vars(module).items() if isinstance(row, ElementwiseFn)
+    tables = (*map(vars, modules), fnx.nn.activations.ACTIVATIONS)
+    return {name.lower().strip("_"): row for table in tables
+            for name, row in table.items() if isinstance(row, ElementwiseFn)
             and row.domain not in ("bits", "whole", "truth") and _gives_floats(row)}
 
 
