@@ -9,7 +9,6 @@ tracing applies to user-written ones (transforms/kernel_lang/verify.py).
 
 from __future__ import annotations
 
-import functools
 import math
 import types
 import typing
@@ -17,6 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir import dtypes, op_args, ops
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.op import Op
 from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp, toposort
@@ -75,7 +75,7 @@ def is_plain(value: Any) -> bool:
         or _has_type(value, int) or _has_type(value, str)
 
 
-@functools.cache
+@memoized
 def _field_types(record: type[Record]) -> tuple[Any, ...]:
     hints = typing.get_type_hints(record)
     if record is op_args.Call:

@@ -27,10 +27,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from typing import Any
 
-from fnx.core.ir.cache import MEGABYTE, Cache, OwnerCaches, find_graphs, graph_bytes
+from fnx.core.ir.cache import MEGABYTE, Cache, find_graphs, graph_bytes, memoized
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op
 from fnx.core.ir.uop import UOp, ops_and_dtypes
@@ -92,12 +91,11 @@ def _result_bytes(key: tuple[tuple[Any, Any], Target], outputs: Any) -> int:
     return graph_bytes([key[0][1], outputs])
 
 
-def _results_cache(name: str) -> Cache[tuple[tuple[Any, Any], Target], Any]:
-    return Cache(name, MAX_RESULTS, RESULT_BYTES, _result_bytes)
+def _results_cache() -> Cache[tuple[tuple[Any, Any], Target], Any]:
+    return Cache("results of passes", MAX_RESULTS, RESULT_BYTES, _result_bytes)
 
 
-_results = _results_cache("results of passes")
-_checked_levels: OwnerCaches[UOp, str, bool] = OwnerCaches("levels of checked graphs", 8)
+_results = _results_cache()
 
 
 class Driver:
@@ -111,7 +109,7 @@ class Driver:
         self.target, self.on_pass = target, on_pass
         self.milliseconds: dict[str, float] = {}
         self._results = _results if on_pass is None else \
-            _results_cache("results of passes that are shown")
+            _results_cache()
 
     def run(self, passes: Sequence[Pass], state: Any) -> Any:
         """Run the passes on ``state``, one after the other, and return the last output.
@@ -162,12 +160,13 @@ def _check(state: Any, level: str, when: str) -> None:
         return
     try:
         for graph in find_graphs(state):
-            _checked_levels.for_owner(graph).get_or_make(level, partial(_is_legal, graph, level))
+            _is_legal(graph, level)
     except SpecError as e:
         raise SpecError(f"{when}: {e.message}", hint="a fault of fnx: the pass made, or was "
                         "given, a node that the spec does not allow", loc=e.loc) from None
 
 
+@memoized
 def _is_legal(graph: UOp, level: str) -> bool:
     load("fnx.core.levels.spec").check([graph], level)
     return True

@@ -235,7 +235,7 @@ def _gamma_samples(key: ArrayLike, a: Array, log_space: bool) -> Array:
     """Draw gamma numbers; within a trace they are differentiable with respect to a."""
     if not a.size:
         return a
-    out: Array = (_gamma_sampler(log_space) if scope.is_open() else functools.partial(
+    out: Array = (_gamma_samplers()[log_space] if scope.is_open() else functools.partial(
         _draw_gammas, log_space))(asarray(key), a)
     return out
 
@@ -247,6 +247,10 @@ def _draw_gammas(log_space: bool, key: Array, a: Array) -> Array:
 
 
 @functools.cache
+def _gamma_samplers() -> tuple[Any, Any]:
+    return _gamma_sampler(False), _gamma_sampler(True)
+
+
 def _gamma_sampler(log_space: bool) -> Any:
     """Return the sampler with an implicit derivative by the shape parameter, at constant CDF.
 

@@ -208,7 +208,7 @@ class Jitted(Transformed[P, R_co]):
 
         in_tree, avals = key[:2]
         code_key = None if scope.is_open() else self._code_key()
-        same = None if code_key is None else _dedup_module().find_trace((code_key, key))
+        same = None if code_key is None else _dedup_module().find_trace(code_key, key)
         if same is not None:
             replay = CachedTrace(same.closed, 0.0, args_kind(args))
             replay.executable = same.executable
@@ -258,7 +258,7 @@ class Jitted(Transformed[P, R_co]):
         executable = self._link(replay, key, n)
         if replay.code_key is not None and replay.code_key == self._code_key():
             dedup = _dedup_module()
-            dedup.cache_trace((replay.code_key, key),
+            dedup.cache_trace(replay.code_key, key,
                               dedup.SharedTrace(self._f, captures, replay.closed, executable))
         return executable
 

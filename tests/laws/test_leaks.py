@@ -10,7 +10,8 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.array import eager_cache, promotion
+from fnx.core.array import eager_cache
+from fnx.core.ir import derivations
 from fnx.core.ir.uop import live_nodes
 from fnx.core.support.config import override
 from fnx.lower import driver
@@ -48,8 +49,8 @@ def batch(i: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Shrink the caches, so that they are full soon."""
-    for cache in (driver._results, link._eager._kept, promotion._number_cache,
-                  eager_cache._call_cache):
+    for cache in (driver._results, link._eager._kept, eager_cache.number_cache,
+                  eager_cache._call_cache, derivations.recent_forms):
         monkeypatch.setattr(cache, "limit", 100)
     with override(device="interp", check_spec=False):
         yield

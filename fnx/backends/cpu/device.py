@@ -363,11 +363,10 @@ class CpuDevice(HostDevice):
     name = "cpu"
 
     def __init__(self) -> None:
-        host = binding.host_target()
         self.shared_cache = cache_bytes(3, 0)
         self.pool = Pool(self._reclaim)
-        self.native = native_runtime(host)
-        self.queue = CpuQueue(host, self.pool)
+        self.native = native_runtime()
+        self.queue = CpuQueue(self.pool)
         self.allocate = functools.partial(HostStorage.allocate_all, self.pool, self.queue)
         self._kernels: dict[str, KernelCache] = {}
         self._compiling = fork_safe_lock()

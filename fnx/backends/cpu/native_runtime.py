@@ -10,6 +10,7 @@ from typing import Any
 from fnx.backends.cpu import runtime
 from fnx.backends.cpu.call_entry import PYTHON_API, CallEntryFactory
 from fnx.backends.cpu.native_call import NativeCallFactory
+from fnx.backends.llvm.binding import host_target
 from fnx.backends.llvm.kernel_cache import compile_cached
 from fnx.core.support.target import Target
 
@@ -50,6 +51,6 @@ class NativeRuntime:
 
 
 @functools.cache
-def native_runtime(target: Target) -> NativeRuntime:
-    """Load the runtime, once."""
-    return NativeRuntime(target)
+def native_runtime() -> NativeRuntime:
+    """Load the runtime for this machine, once."""
+    return NativeRuntime(host_target())

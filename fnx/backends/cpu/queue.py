@@ -32,7 +32,6 @@ from fnx.core.support.config import config
 from fnx.core.support.errors import DeviceError, OutOfMemoryError
 from fnx.core.support.process import at_fork, block_at_exit, fork_safe_lock
 from fnx.core.support.record import Record
-from fnx.core.support.target import Target
 
 WAIT_SLICE_NS = 50_000_000  # nanoseconds between checks for Ctrl-C and the time limit in a wait
 _ABORT_TIMEOUT = 1.0  # seconds for aborted work to reach the next chunk
@@ -140,10 +139,10 @@ class CpuQueue(Signal):
         queue_ptr: address of a word that holds the address of the queue's memory; 0: no workers.
     """
 
-    def __init__(self, target: Target, pool: Pool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.clear = True
         self._before = 0  # timeline value of the last submission to earlier workers
-        self._native, self._pool = native_runtime(target), pool
+        self._native, self._pool = native_runtime(), pool
         self._lock = fork_safe_lock()
         self._queue_ptr = ctypes.c_int64(0)
         self.queue_ptr = ctypes.addressof(self._queue_ptr)

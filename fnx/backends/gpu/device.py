@@ -46,7 +46,7 @@ from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_em
 from fnx.backends.gpu.static_launches import LaunchRecords, StaticLaunchPlan, static_launch_plan
 from fnx.backends.gpu.transfer import send
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.cache import DeathQueue, WeakMemo
+from fnx.core.ir.cache import DeathQueue, find_memo, memos_of
 from fnx.core.ir.kernel_code import KernelCode, RunTrace
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.algebra import evaluate
@@ -293,8 +293,6 @@ class GpuDevice(DeviceBase):
         self.lock = fork_safe_lock()
         self.submissions = 0
         self.runs: SynchronousProfiler | None = None
-        self._kernels: dict[bytes, LoadedKernel] = {}
-        self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
         self.static_plans: weakref.WeakSet[StaticLaunchPlan] = weakref.WeakSet()
         self.dead_records: DeathQueue[LaunchRecords] = DeathQueue()
         self.in_flight: deque[GpuCommandBuffer] = deque(maxlen=_IN_FLIGHT)
@@ -304,6 +302,7 @@ class GpuDevice(DeviceBase):
     # ---- faults
 
     def _connect_pool(self) -> None:
+        self._kernels: dict[bytes, LoadedKernel] = {}
         self.pool.on_free, self.pool.failed = self._forget, self._failed
         self.pool.on_all_done = self.in_flight.clear
 
@@ -348,7 +347,6 @@ class GpuDevice(DeviceBase):
             self.driver = type(self.driver)()
             self.pool = GpuPool(self.driver)
             self.in_flight.clear()
-            self._kernels, self._copies = {}, WeakMemo()
             self.static_plans, self.dead_records = weakref.WeakSet(), DeathQueue()
             self._connect_pool()
 
@@ -388,10 +386,10 @@ class GpuDevice(DeviceBase):
         """Return a storage in the memory of this device: itself, or a copy, which is cached."""
         if type(storage) is GpuStorage and storage.pool is self.pool:
             return storage
-        copy = self._copies.get(storage)
+        copy: GpuStorage | None = find_memo(storage, self.pool)
         if copy is None:
             storage.is_aliased = True  # it must not change, as the copy would be stale
-            copy = self._copies[storage] = self.receive(storage)
+            copy = memos_of(storage)[self.pool] = self.receive(storage)
         return copy
 
     def receive(self, storage: Any) -> GpuStorage:

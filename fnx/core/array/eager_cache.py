@@ -140,9 +140,9 @@ def _bind_number(run: Run, position: int, ins: Sequence[Any],
         for slot, i in bindings:
             inputs[slot] = memory[i]
         value = memory[-1]
-        number_storage = _float_cache.get((value, kind))
+        number_storage = number_cache.get((value, kind))
         if number_storage is None:
-            number_storage = _float_cache.put((value, kind), storage.put(np.array(value, kind)))
+            number_storage = number_cache.put((value, kind), storage.put(np.array(value, kind)))
         inputs[position] = number_storage
         return run(inputs)
     return lifted
@@ -180,8 +180,8 @@ _call_cache: Cache[tuple[Any, ...], tuple[CachedCall, int]] = Cache(
     "eager calls", MAX_CALLS, MAX_BYTES, lambda key, entry: entry[1])
 
 
-_index_cache: Cache[tuple[int, int], Array] = Cache("numbers of indices", 1024)
-_float_cache: Cache[tuple[float, type], Any] = Cache("numbers among operands", 256)
+# What Python numbers became: arrays of indices, memory of floats, nodes (promotion.py).
+number_cache: Cache[tuple[Any, ...], Any] = Cache("numbers", 2048)
 
 
 def record_placement(name: str) -> None:
@@ -198,15 +198,16 @@ def record_placement(name: str) -> None:
 def clear_cache() -> None:
     """Clear the cache, when another evaluator is registered."""
     _call_cache.clear()
-    _index_cache.clear()
-    _float_cache.clear()
+    number_cache.clear()
 
 
 def index_array(i: int) -> Array:
     """Return an int as an int32 Array, so that calls with other ints hit the same entry."""
     key = id(config.mode), i
-    array = _index_cache.get(key)
-    return _index_cache.put(key, from_numpy(np.asarray(i, np.int32))) if array is None else array
+    array: Array | None = number_cache.get(key)
+    if array is None:
+        array = number_cache.put(key, from_numpy(np.asarray(i, np.int32)))
+    return array
 
 
 _MAX_AXIS = 1 << 30  # the longest axis whose indices are int32

@@ -14,9 +14,9 @@ from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import asarray, dtype_and_weak, join_dtypes
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.eager_cache import number_cache
 from fnx.core.formulas.elementwise import DOMAINS
 from fnx.core.ir import build, dtypes
-from fnx.core.ir.cache import Cache
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
@@ -58,17 +58,14 @@ def domain_node(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UO
     return as_node(x, to)
 
 
-_number_cache: Cache[Any, UOp] = Cache("numbers", 512)
-
-
 def number_const(x: Any, to: DType, shape: Shape) -> UOp:
     """Return a Python number as a constant, cached because eager loops reuse the same numbers."""
     if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
         return build.const(convert.wrap_scalar(x, to), to, shape)
     key = (type(x), x, to, shape)
-    node = _number_cache.get(key)
+    node: UOp | None = number_cache.get(key)
     if node is None:
-        node = _number_cache.put(key, build.const(convert.wrap_scalar(x, to), to, shape))
+        node = number_cache.put(key, build.const(convert.wrap_scalar(x, to), to, shape))
     return node
 
 

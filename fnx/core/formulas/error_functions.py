@@ -10,7 +10,6 @@ coefficients as in XLA, so that normal random numbers agree with JAX's.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import dtypes
@@ -118,7 +117,6 @@ def scaled_erfc(x: Expr) -> Expr:
     return t * polynomial(_monomial_coefficients(_ERFC[:_ERFC_TERMS[x.dtype]]), 2 * t - 1)
 
 
-@cache
 def _monomial_coefficients(series: tuple[float, ...]) -> list[float]:
     """Convert Chebyshev coefficients to monomial coefficients, lowest power first."""
     total = [0.0] * len(series)

@@ -7,7 +7,6 @@ the derivative of the reduction y with respect to one of its elements, x.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.expr import Expr, exp, isnan, log1p, where
 from fnx.core.ir.ops import OPS, Op
@@ -62,10 +62,9 @@ FORMULAS: dict[Op, Formula] = {
                          single=lazy_function(_GAMMA, "digamma_single"))}
 
 
-@functools.cache
-def _formula_graph(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
+@memoized
+def _formula_graph(op: Op) -> tuple[tuple[UOp, ...], list[UOp]]:
     """Return the operands of an op, as VARs, and the nodes of its formula in float64."""
-    op = OPS[name]
     operands = tuple([build.var(i, dtypes.float64) for i in range(op.arity or 0)])
     return operands, toposort([FORMULAS[op].formula(*map(Expr, operands)).node])
 
@@ -76,7 +75,7 @@ def evaluate_formula(name: str, *xs: NDArray) -> NDArray:
     >>> float(evaluate_formula("LGAMMA", np.array(1.0)))
     0.0
     """
-    operands, nodes = _formula_graph(name)
+    operands, nodes = _formula_graph(OPS[name])
     values: dict[UOp, Any] = dict(zip(operands, xs))
     with np.errstate(all="ignore"):
         for node in nodes:

@@ -38,8 +38,8 @@ import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from fnx.core.ir.uop import UOp
 from fnx.core.support.process import fork_safe_lock
@@ -48,7 +48,7 @@ from fnx.core.support.record import Record, values
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Owner = TypeVar("Owner")
-
+P = ParamSpec("P")
 
 # ---- weak tables --------------------------------------------------------------------------------
 
@@ -115,6 +115,48 @@ class WeakMemo(Generic[Owner, V]):
             with _lock:  # another thread may insert a new object with the same address
                 if self._refs.get(dead.key) is dead:
                     del self._refs[dead.key]
+
+
+_memos: WeakMemo[Any, dict[Any, Any]] = WeakMemo()
+
+
+def memos_of(owner: object) -> dict[Any, Any]:
+    """Return the table of what was found out about an object, which lives as long as it."""
+    memos = _memos.get(owner)
+    if memos is None:
+        memos = _memos[owner] = {}
+    return memos
+
+
+def find_memo(owner: object, key: Any) -> Any:
+    """Return an entry of the table of an object, or None."""
+    memos = _memos.get(owner)
+    return None if memos is None else memos.get(key)
+
+
+def memoized(f: Callable[Concatenate[Owner, P], V]) -> Callable[Concatenate[Owner, P], V]:
+    """Memoize a function of an object, by its identity, and of hashable arguments.
+
+    The results live as long as the object, so they must not reference it.
+
+    >>> class Word(str): pass
+    >>> @memoized
+    ... def repeated(word, n):
+    ...     print("computed")
+    ...     return n * word
+    >>> word = Word("ab")
+    >>> repeated(word, 2), repeated(word, 2)
+    computed
+    ('abab', 'abab')
+    """
+    def lookup(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> V:
+        memos, key = memos_of(owner), (f, args, *kwargs.items())
+        if key not in memos:
+            memos.setdefault(key, f(owner, *args, **kwargs))
+        result: V = memos[key]
+        return result
+    update_wrapper(lookup, f)
+    return lookup
 
 
 class DeathQueue(Generic[V]):
@@ -311,27 +353,6 @@ def clear_caches() -> None:
         cache.clear()
     for forget in clear_hooks:
         forget()
-
-
-class OwnerCaches(Generic[Owner, K, V]):
-    """One Cache per owner, which dies with it: values must not reference their owner."""
-
-    __slots__ = ("_caches", "_make")
-
-    def __init__(self, name: str, limit: int, nbytes: int = 0,
-                 weigh: Callable[[K, V], int] | None = None) -> None:
-        self._make = partial(Cache[K, V], name, limit, nbytes, weigh)
-        self._caches: WeakMemo[Owner, Cache[K, V]] = WeakMemo()
-
-    def __len__(self) -> int:
-        return len(self._caches)
-
-    def for_owner(self, owner: Owner) -> Cache[K, V]:
-        """Return the cache of an owner."""
-        cache = self._caches.get(owner)
-        if cache is None:
-            cache = self._caches[owner] = self._make()
-        return cache
 
 
 class cached_property(Generic[V]):

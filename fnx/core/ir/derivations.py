@@ -8,7 +8,7 @@ lives; therefore a form must not reference its body.
 >>> from fnx.core.ir import build, build_calls, dtypes, ops
 >>> from fnx.core.ir.uop import toposort
 >>> class Depth(str): pass
->>> @register_derivation(Depth, "depths")
+>>> @register_derivation(Depth)
 ... def depth(body, key):
 ...     deepest = 0
 ...     for node in toposort(body.src):
@@ -25,11 +25,12 @@ lives; therefore a form must not reference its body.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-from fnx.core.ir.cache import MEGABYTE, Cache, OwnerCaches, graph_bytes
-from fnx.core.ir.uop import UOp, current_loc
+from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes, memoized, memos_of
+from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.support.errors import GradError
 
 T = TypeVar("T")
@@ -38,24 +39,61 @@ K = TypeVar("K", bound=Hashable)
 DeriveRequest = tuple[UOp, Hashable]
 Derivation = Generator[DeriveRequest, Any, T]
 
-MAX_DERIVED = 64  # per kind and body
-DERIVED_BYTES = 32 * MEGABYTE
-MAX_RECENT = 64
+MAX_FORMS = 256  # of a body
+MAX_RECENT = 256
+FORM_BYTES = 64 * MEGABYTE
 
-_recent: Cache[UOp, UOp] = Cache("functions with derived forms", MAX_RECENT, DERIVED_BYTES,
-                                 lambda body, _: graph_bytes(body))
+# Forms that may contain their body, so they cannot live as long as it; and recent FUNCTIONs.
+recent_forms: Cache[Any, Any] = Cache("recent functions and forms", MAX_RECENT, FORM_BYTES,
+                                      lambda key, form: graph_bytes([key, form]))
+_derivations: dict[type, Callable[[UOp, Any], Derivation[Any]]] = {}
 
-_derivations: dict[type,
-                   tuple[Callable[[UOp, Any], Derivation[Any]], OwnerCaches[UOp, Any, Any]]] = {}
+
+@memoized
+def derived_forms(body: UOp) -> Cache[Any, Any]:
+    """Return the cache of what is derived from a FUNCTION or KERNEL, which lives as long as it.
+
+    A form must not reference its body. Keys begin with the function that derives it, or its type.
+    """
+    return Cache("derived forms", MAX_FORMS, FORM_BYTES, lambda key, form: graph_bytes(form))
 
 
-def register_derivation(kind: type[K], name: str
-                        ) -> Callable[[Callable[[UOp, K], Derivation[T]]],
-                                      Callable[[UOp, K], Derivation[T]]]:
+def analysis(f: Callable[[UOp], T]) -> Callable[[UOp], T]:
+    """Memoize an analysis of a FUNCTION that asks for the same of the functions inside.
+
+    They are analyzed first, so nested bodies take no Python stack. Results live as long as the
+    FUNCTION, so they must not reference it.
+
+    >>> from fnx.core.ir import build, build_calls, dtypes, ops
+    >>> @analysis
+    ... def depth(body):
+    ...     inside = [n for n in toposort(body.src) if n.op is ops.FUNCTION]
+    ...     return 1 + max(map(depth, inside), default=0)
+    >>> x = build.param(0, dtypes.float32, ())
+    >>> body = build.function([build.neg(x)], 1)
+    >>> for _ in range(3000):
+    ...     body = build.function(build_calls.call(body, [x]), 1)
+    >>> depth(body)
+    3001
+    """
+    def lookup(body: UOp) -> T:
+        results = memos_of(body)
+        if f not in results:
+            for fn in toposort([body], into_functions=True,
+                               stop=lambda n: n.op is body.op and f in memos_of(n)):
+                if fn.op is body.op and f not in memos_of(fn):  # inner functions come first
+                    memos_of(fn)[f] = f(fn)
+        result: T = results[f]
+        return result
+    functools.update_wrapper(lookup, f)
+    return lookup
+
+
+def register_derivation(kind: type[K]) -> Callable[[Callable[[UOp, K], Derivation[T]]],
+                                                   Callable[[UOp, K], Derivation[T]]]:
     """Decorate the derivation for keys of a type."""
     def register(make: Callable[[UOp, K], Derivation[T]]) -> Callable[[UOp, K], Derivation[T]]:
-        _derivations[kind] = make, OwnerCaches(name, MAX_DERIVED, DERIVED_BYTES,
-                                               lambda key, made: graph_bytes(made))
+        _derivations[kind] = make
         return make
     return register
 
@@ -65,13 +103,13 @@ def retain(body: UOp) -> None:
 
     So a FUNCTION that is rebuilt at each call of a transform is the same object, with its forms.
     """
-    _recent.put(body, body)
-    _recent.get(body)
+    recent_forms.put(body, body)
+    recent_forms.get(body)
 
 
 def derive(body: UOp, key: Hashable) -> Any:
     """Return a derived form of a FUNCTION, from the cache or made now."""
-    cached = _derivations[type(key)][1].for_owner(body).get(key)
+    cached = derived_forms(body).get((type(key), key))
     return run_derivation(_request(body, key)) if cached is None else cached
 
 
@@ -112,10 +150,10 @@ def run_derivation(steps: Derivation[T]) -> T:
                     result: T = answer
                     return result
                 pending.discard(request)
-                _derivations[type(request[1])][1].for_owner(request[0]).put(request[1], answer)
+                body, key = request
+                derived_forms(body).put((type(key), key), answer)
             else:
-                make, forms = _derivations[type(key)]
-                answer = forms.for_owner(body).get(key)
+                answer = derived_forms(body).get((type(key), key))
                 if answer is None and (body, key) in pending:
                     error = GradError(f"expected a derivative of {body.arg.name} that ends, got "
                                       "one that is defined by itself",
@@ -123,6 +161,6 @@ def run_derivation(steps: Derivation[T]) -> T:
                                            "transpose_solve)")
                 elif answer is None:
                     pending.add((body, key))
-                    waiting.append((make(body, key), (body, key)))
+                    waiting.append((_derivations[type(key)](body, key), (body, key)))
     finally:
         current_loc.loc = site

@@ -41,9 +41,9 @@ class DType:
         vector_types: vector types by number of lanes.
     """
 
-    __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
-                 "compute", "storage", "has_no_inf", "packing", "lanes", "scalar", "is_float",
-                 "is_integer", "is_bool", "itemsize", "vector_types", "_np")
+    __slots__ = ("__weakref__", "name", "code", "kind", "bits", "limits", "mantissa",
+                 "exponent", "integer", "compute", "storage", "has_no_inf", "packing", "lanes",
+                 "scalar", "is_float", "is_integer", "is_bool", "itemsize", "vector_types", "_np")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
@@ -287,7 +287,6 @@ _WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float"
          "key": "key<fry>"}
 
 
-@cache
 def least_upper_bound(a: str, b: str) -> str:
     """Return the narrowest type that both promote to.
 
@@ -302,7 +301,6 @@ def least_upper_bound(a: str, b: str) -> str:
                              hint="convert one of them with .astype(...)")
 
 
-@cache
 def _upper_bounds(name: str) -> frozenset[str]:
     """Return the types that a type promotes to, including itself."""
     return frozenset({name}).union(*[_upper_bounds(wider) for wider in _PROMOTES_TO[name]])
@@ -317,7 +315,7 @@ def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool
     return _promote_cached(a, a_weak, b, b_weak, config.x64)
 
 
-@cache
+@cache  # read by each eager call that is new
 def _promote_cached(a: DType, a_weak: bool, b: DType, b_weak: bool,
                     x64: bool) -> tuple[DType, bool]:
     if a_weak == b_weak:

@@ -75,10 +75,10 @@ class Op:
         code: a hash of the name, equal in every process.
     """
 
-    __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
-                 "meaning", "symbol", "commutative", "identity", "ufunc", "fold", "bool_equivalent",
-                 "exact", "cost", "batching", "binds", "is_isolated", "source_key", "content_key",
-                 "code", "types")
+    __slots__ = ("__weakref__", "name", "levels", "kind", "arity", "accepts", "result", "shape",
+                 "arg", "meaning", "symbol", "commutative", "identity", "ufunc", "fold",
+                 "bool_equivalent", "exact", "cost", "batching", "binds", "is_isolated",
+                 "source_key", "content_key", "code", "types")
 
     def __init__(self, name: str, levels: str, kind: OpKind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,

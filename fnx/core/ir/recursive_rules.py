@@ -21,20 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.cache import WeakMemo
+from fnx.core.ir.derivations import analysis
 from fnx.core.ir.uop import UOp, rebuild, toposort
-
-_rule_depths: WeakMemo[UOp, int] = WeakMemo()  # FUNCTION -> how many enclosing rules it refers to
 
 
 def is_recursive(fn: UOp) -> bool:
     """Return whether a FUNCTION calls the function whose rule it is, or one further out."""
-    if fn not in _rule_depths:
-        for body in toposort([fn], into_functions=True):  # nested bodies come first
-            if body.op is ops.FUNCTION and body not in _rule_depths:
-                _rule_depths[body] = max([_rule_depth(n) for n in toposort(body.src)
-                                          if n.op in ops.HIGHER_ORDER], default=0)
-    return _rule_depths[fn] > 0
+    return _enclosing_rules(fn) > 0
+
+
+@analysis
+def _enclosing_rules(fn: UOp) -> int:
+    """Return how many enclosing rules a FUNCTION refers to."""
+    return max([_rule_depth(n) for n in toposort(fn.src) if n.op in ops.HIGHER_ORDER], default=0)
 
 
 def is_rule_local(node: UOp) -> bool:
@@ -45,7 +44,7 @@ def is_rule_local(node: UOp) -> bool:
 
 
 def _rule_depth(node: UOp) -> int:
-    depths = [_rule_depths[body] for body in accessors.bodies(node)]
+    depths = [_enclosing_rules(body) for body in accessors.bodies(node)]
     if node.op is ops.CUSTOM:
         again: int = node.arg.recursion_depth
         depths = [again + 1, depths[0], *[n - 1 for n in depths[1:]]]

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir import accessors, build, ops
-from fnx.core.ir.cache import WeakMemo
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import combine, reduce_array, sort_operands
 from fnx.core.ir.op import max_value
@@ -64,9 +64,7 @@ def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     """
     if len(args) != fn.arg.n_params:
         raise ArgumentError(f"expected {fn.arg.n_params} operands, got {len(args)}")
-    plan = _plans.get(fn)
-    if plan is None:
-        plan = _plans[fn] = _Plan(list(fn.src), ())
+    plan = _plan_of(fn)
     env = {node: np.asarray(args[node.arg.slot]) for node in plan.params}
     with np.errstate(all="ignore"):
         return _Run(plan, env).values()
@@ -124,7 +122,11 @@ class _Plan:
 
 
 _CONSTANT = frozenset({ops.CONST, ops.EXPAND})
-_plans: WeakMemo[UOp, _Plan] = WeakMemo()  # by FUNCTION
+
+
+@memoized
+def _plan_of(fn: UOp) -> _Plan:
+    return _Plan(list(fn.src), ())
 
 
 def _exceeds_numpy(node: UOp) -> bool:

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, ops
-from fnx.core.ir.cache import WeakMemo
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, toposort
@@ -74,11 +73,11 @@ def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, SpecRule, UOp
         if node.op in scopes:
             yield from rules([node], scopes[node.op])
         else:
-            yield from ((level, rule, node) for rule in _rules_of(level, node.op))
+            yield from ((level, rule, node) for rule in _rules_of(node.op, level))
 
 
-@cache
-def _rules_of(level: str, op: Op) -> tuple[SpecRule, ...]:
+@memoized
+def _rules_of(op: Op, level: str) -> tuple[SpecRule, ...]:
     spec_level = LEVELS[level]
     if spec_level.letter not in op.levels:
         return (SpecRule((op,), f"an op of this level, not {op}", lambda node: False),)
@@ -252,23 +251,14 @@ def _takes(body: UOp, args: Sequence[tuple[Shape, dtypes.DType]]) -> bool:
         args[i] == (p.shape, p.dtype) for i, p in _params(body).items())
 
 
+@memoized  # once per FUNCTION, not per call
 def _params(body: UOp) -> dict[int, UOp]:
-    params = _params_of.get(body)
-    if params is None:
-        params = _params_of[body] = build.params(body)
-    return params
+    return build.params(body)
 
 
+@memoized
 def _refs(kernel: UOp) -> list[tuple[int, dtypes.DType]]:
-    refs = _refs_of.get(kernel)
-    if refs is None:
-        refs = _refs_of[kernel] = [(ref.arg.slot, ref.dtype) for ref in toposort([kernel])
-                                   if ref.op is ops.REF]
-    return refs
-
-
-_params_of: WeakMemo[UOp, dict[int, UOp]] = WeakMemo()  # once per FUNCTION, not per call
-_refs_of: WeakMemo[UOp, list[tuple[int, dtypes.DType]]] = WeakMemo()
+    return [(ref.arg.slot, ref.dtype) for ref in toposort([kernel]) if ref.op is ops.REF]
 
 
 def _types(nodes: Iterable[UOp]) -> tuple[tuple[Shape, dtypes.DType], ...]:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.cache import WeakMemo
+from fnx.core.ir.cache import find_memo, memoized, memos_of
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import algebra
 from fnx.core.rewriting.algebra import (
@@ -57,9 +57,7 @@ Extent = UOp | int
 MAX_TERMS = 256  # longer products stay atoms: a product of n two-term sums has 2**n terms
 _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that referenced its key would never die
-_polynomials: WeakMemo[UOp, Polynomial] = WeakMemo()
-_bounds: WeakMemo[UOp, Bounds] = WeakMemo()
-_floor_multiples: WeakMemo[UOp, Polynomial] = WeakMemo()  # atom x % d -> (x // d) * d
+_POLYNOMIAL, _BOUNDS = "polynomial", "bounds"  # what is memoized of a node
 
 
 # ---- bounds -----------------------------------------------------------------------------------
@@ -77,10 +75,10 @@ def _interval(p: Polynomial) -> Bounds:
 
 
 def _atom_bounds(atom: UOp) -> Bounds:
-    result = _bounds.get(atom)
+    result: Bounds | None = find_memo(atom, _BOUNDS)
     if result is None:
-        rule = _BOUNDS.get(atom.op)
-        result = _bounds[atom] = _dtype_bounds(atom) if rule is None else rule(atom)
+        rule = _BOUNDS_RULES.get(atom.op)
+        result = memos_of(atom)[_BOUNDS] = _dtype_bounds(atom) if rule is None else rule(atom)
     return result
 
 
@@ -96,7 +94,7 @@ def _interval_rule(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], B
     return lambda atom: row(bounds(atom.src[0]), bounds(atom.src[1]))
 
 
-_BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
+_BOUNDS_RULES: dict[ops.Op, Callable[[UOp], Bounds]] = {
     ops.RANGE: lambda r: (0, max(0, bounds(r.src[0])[1] - 1)),
     ops.VAR: lambda v: (v.arg.low, v.arg.high),
     ops.IDIV: _interval_rule(algebra.quotient),
@@ -161,10 +159,10 @@ def bounds(node: UOp) -> Bounds:
     """Return proven bounds (smallest, largest) of an index expression."""
     if node.op in _LEAVES:
         return _atom_bounds(node)
-    result = _bounds.get(node)
+    result: Bounds | None = find_memo(node, _BOUNDS)
     if result is None:
         p = _polynomial(node)
-        result = _bounds[node] = (_lower_bound(p), -_lower_bound(add({}, p, -1)))
+        result = memos_of(node)[_BOUNDS] = (_lower_bound(p), -_lower_bound(add({}, p, -1)))
     return result
 
 
@@ -183,7 +181,7 @@ def _atom_polynomial(node: UOp) -> Polynomial:
     low, high = _atom_bounds(node)
     empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may take no value at all
     p = from_int(low) if low == high and not empty else _ITSELF
-    _polynomials[node] = p
+    memos_of(node)[_POLYNOMIAL] = p
     return {(node,): 1} if p is _ITSELF else p
 
 
@@ -299,13 +297,11 @@ def _recombine(p: Polynomial) -> Polynomial:
     return p
 
 
+@memoized
 def _floor_multiple(remainder: UOp) -> Polynomial:
     """Return (x // d) * d for an atom x % d."""
-    product = _floor_multiples.get(remainder)
-    if product is None:
-        x, d = remainder.src
-        product = _floor_multiples[remainder] = mul(_polynomial(build.idiv(x, d)), _polynomial(d))
-    return product
+    x, d = remainder.src
+    return mul(_polynomial(build.idiv(x, d)), _polynomial(d))
 
 
 # ---- one walk: index nodes become polynomials, conditions become simpler conditions -----------
@@ -406,7 +402,7 @@ _LEAVES = frozenset({ops.RANGE, ops.VAR, ops.LOAD, ops.CAST, ops.GATHER})
 
 
 def _is_known(node: UOp) -> bool:
-    return node in _polynomials or node.op in _LEAVES or \
+    return find_memo(node, _POLYNOMIAL) is not None or node.op in _LEAVES or \
         not (node.dtype is dtypes.index or node.op in _CONDITIONS)
 
 
@@ -422,17 +418,17 @@ def _normalize(root: UOp) -> _NormalForms:
             rule = _CONDITIONS.get(node.op)
             done[node] = node if rule is None else rule(node, done)
             continue
-        p = _polynomials.get(node)
+        p: Polynomial | None = find_memo(node, _POLYNOMIAL)
         if p is None:
             row = _ARITHMETIC.get(node.op)
             p = _atom_polynomial(node) if row is None else row(node, done)
-            _polynomials[node] = _ITSELF if p == {(node,): 1} else p
+            memos_of(node)[_POLYNOMIAL] = _ITSELF if p == {(node,): 1} else p
         done[node] = {(node,): 1} if p is _ITSELF else p
     return done
 
 
 def _polynomial(node: UOp) -> Polynomial:
-    p = _polynomials.get(node)
+    p: Polynomial | None = find_memo(node, _POLYNOMIAL)
     if p is None:
         p = _normalize(node)[node]
     return {(node,): 1} if p is _ITSELF else p

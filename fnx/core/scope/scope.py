@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from fnx.core.ir import build_calls, op_args, ops
-from fnx.core.ir.cache import Cache
+from fnx.core.ir.cache import find_memo, memos_of
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import LEAF_BITS
 from fnx.core.ir.ops import Shape
@@ -50,11 +50,8 @@ MAX_NESTED = 500  # traces open at once in a thread
 # Python frames that a trace may take, those of the user's function included
 FRAMES_PER_TRACE = 40
 FREE_DEPTH = 25         # nested traces that fit in the default recursion limit
-MAX_CLOSED = 4096  # leaves of closed traces whose origin is recorded, for error messages
 
 _ids = itertools.count()
-_closed_leaves: Cache[int, tuple[str, Location | None]] = Cache("leaves of closed traces",
-                                                                MAX_CLOSED)
 
 
 class _TraceState(threading.local):
@@ -124,7 +121,7 @@ class Scope:
         for node in self.leaves if self.first_token is None else [*self.leaves, self.first_token]:
             _state.leaf_owner.pop(node, None)
             _state.values.pop(node, None)
-            _closed_leaves.put(node.arg.id, (self.name, self.opened_at))
+            memos_of(node)[Scope] = self.name, self.opened_at  # for error messages
         for node in self.cached_nodes:
             _state.values.pop(node, None)
         if not _state.scopes:  # includes what traces interrupted by Ctrl-C left behind
@@ -334,7 +331,7 @@ def _no_value_error(leaf: UOp, requested: UOp) -> LeakedTracerError | TracedValu
             f"expected a value, got {text}, which depends on an effect: {scope.name} runs it when "
             "the whole is computed", hint="choose with fnx.numpy.where instead of Python's `if`")
     if scope is None:
-        name, opened = _closed_leaves.get(leaf.arg.id) or ("a function", None)
+        name, opened = find_memo(leaf, Scope) or ("a function", None)
         call_text = f" called at {format_location(opened)}" if opened else ""
         return LeakedTracerError(
             f"expected an array, got {text} that outlived its trace: {name}{call_text}",

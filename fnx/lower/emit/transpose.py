@@ -12,10 +12,11 @@ number, by interleavings that are single instructions within and between 128-bit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TypeVar
 
 from fnx.core.ir import ops
+from fnx.core.ir.cache import memoized
+from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.lower.emit.builder import ProgramBuilder
 
@@ -33,7 +34,7 @@ def transpose(lines: ProgramBuilder, rows: Sequence[UOp]) -> list[UOp]:
     def shuffled(a: UOp, b: UOp, lanes: LaneOrder) -> UOp:
         return lines.add(ops.SHUFFLE, dtype, (a, b), lanes)
 
-    steps, order = _network(len(rows), dtype.itemsize)
+    steps, order = _network(dtype, len(rows))
     vectors = _run(steps, rows, shuffled)
     return [vectors[i] for i in order]
 
@@ -55,10 +56,10 @@ def _run(steps: list[Shuffle], rows: Sequence[Row], shuffle: Callable[[Row, Row,
     return out
 
 
-@cache
-def _network(n: int, itemsize: int) -> tuple[list[Shuffle], list[int]]:
+@memoized
+def _network(dtype: DType, n: int) -> tuple[list[Shuffle], list[int]]:
     """Return the two shuffles of each step, and the index of the vector for each column."""
-    block = min(n, _BLOCK_BYTES // itemsize)
+    block = min(n, _BLOCK_BYTES // dtype.itemsize)
     steps = [_interleave_steps(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
     for _ in range((n // block).bit_length() - 1):
         steps.append(_block_steps(n, block))

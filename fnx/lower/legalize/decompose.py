@@ -16,11 +16,11 @@ The accuracy of each formula is noted next to it, in ``elementary``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from fnx.core.formulas.formulas import FORMULAS
 from fnx.core.ir import build, ops
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, as_node_function
 from fnx.core.ir.ops import Op
@@ -71,7 +71,7 @@ ROUNDING_EXPANSIONS: dict[Op, Expand] = {
     op: _from_operands(formula) for op, formula in rounding.FORMULAS.items()}
 
 
-@functools.cache
+@memoized
 def expand_formula_op(op: Op, dtype: DType, fma: bool, rounds: bool = True) -> UOp:
     """Expand an op with a formula to basic operations, over VARs as operands."""
     assert op.arity is not None

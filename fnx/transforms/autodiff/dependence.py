@@ -55,7 +55,7 @@ class ActivityAnalysis:
         return part.arg in active_outs
 
 
-@register_derivation(DependenceKey, "dependence")
+@register_derivation(DependenceKey)
 def _derive(body: UOp, key: DependenceKey) -> Derivation[tuple[frozenset[int], ...]]:
     """Compute the dependence, with sets of PARAMs as bits of an integer."""
     bits_of = {node: 1 << i for i, node in build.params(body).items() if node.dtype.is_float}

@@ -195,7 +195,7 @@ def _masked_jvp(rule: DerivativeRule, node: UOp, i: int, values: Sequence[UOp | 
 # ---- bodies -------------------------------------------------------------------------------------
 
 
-@register_derivation(JvpKey, "pushed bodies")
+@register_derivation(JvpKey)
 def _derive(body: UOp, key: JvpKey) -> Derivation[JvpForm]:
     n, params = body.arg.n_params, build.params(body)
     slots = {i: n + k for k, i in enumerate(key.inputs)}

@@ -64,7 +64,7 @@ def _not_linear_error(node: UOp, does: str) -> GradError:
                           "for functions that are not linear")
 
 
-@register_derivation(LinearityKey, "linearity of bodies")
+@register_derivation(LinearityKey)
 def _derive_kinds(body: UOp, key: LinearityKey) -> Derivation[Kinds]:
     return (yield from _walk(body.src, {node: key.operands[slot]
                                         for slot, node in build.params(body).items()}))

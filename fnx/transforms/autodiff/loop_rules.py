@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.build_calls import Nodes, build_function
-from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
-from fnx.core.ir.derivations import Derivation
+from fnx.core.ir.derivations import Derivation, recent_forms
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
@@ -32,7 +31,6 @@ from fnx.transforms.autodiff.rules import Cotangent, Tangent, zeros_like
 
 T = TypeVar("T")
 
-MAX_LOOPS = 256
 Reader = Callable[[Source], UOp]
 # A cotangent for each active operand; the token after the last effect, if there are any.
 VjpOuts = tuple[Sequence[UOp | None], UOp | None]
@@ -46,11 +44,6 @@ class _LoopKey(Record):
     arg: op_args.Scan | op_args.While | op_args.Cond
     types: tuple[tuple[ops.Shape, DType], ...]
     in_layout: Activity
-
-
-# Bounded, and not owned by the body: the backward pass of a loop may contain the body itself.
-_loop_cache: Cache[_LoopKey, Linearized] = Cache(
-    "derivatives of loops", MAX_LOOPS, 64 * MEGABYTE, lambda key, made: graph_bytes([key, made]))
 
 
 class LoopRule(HigherOrderRule):
@@ -69,10 +62,11 @@ class LoopRule(HigherOrderRule):
                             tuple(sorted(out_cts)))
         types = tuple([(x.shape, x.dtype) for x in args])
         key = _LoopKey(self.bodies(node), node.arg, types, activity)
-        linearized = _loop_cache.get(key)
+        # not a form of the body: the backward pass of a loop may contain the body itself
+        linearized: Linearized | None = recent_forms.get(key)
         if linearized is None:
-            linearized = _loop_cache.put(key,
-                                         (yield from self.linearize_uncached(node, args, activity)))
+            linearized = recent_forms.put(
+                key, (yield from self.linearize_uncached(node, args, activity)))
         return linearized
 
     def linearize_uncached(self, node: UOp, args: Nodes,

@@ -132,7 +132,7 @@ def _rerun_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) ->
     return None
 
 
-@register_derivation(RematKey, "what checkpoints keep in bodies")
+@register_derivation(RematKey)
 def _derive_remat(body: UOp, key: RematKey) -> Derivation[SavedAndRecomputed]:
     recomputed = [body.src[o] for o in key.needed]
     outs, recomputed, saved = yield from partial_eval(body.src, recomputed, (), key.policy)

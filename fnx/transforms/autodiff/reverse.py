@@ -218,7 +218,7 @@ class _ReverseWalk:
 
 # ---- bodies -------------------------------------------------------------------------------------
 
-@register_derivation(Activity, "derivatives")
+@register_derivation(Activity)
 def _derive(body: UOp, activity: Activity) -> Derivation[Linearized]:
     n = body.arg.n_params
     params = build.params(body)

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
-from fnx.core.ir.cache import Cache
-from fnx.core.ir.derivations import Derivation
+from fnx.core.ir.derivations import Derivation, recent_forms
 from fnx.core.ir.uop import UOp
 from fnx.transforms.autodiff.higher_order import CallRule, Linearized, MaskedTangents
 from fnx.transforms.autodiff.rules import Cotangent
-
-_gather_forms: Cache[object, UOp] = Cache("orders of sorts", 256)
 
 
 def gather_by_order(node: UOp) -> UOp:
@@ -28,13 +25,14 @@ def gather_by_order(node: UOp) -> UOp:
     [GATHER]
     """
     arg = node.arg
-    function = _gather_forms.get(arg)
-    if function is None:
+
+    def make() -> UOp:
         params = [build.param(i, t, shape) for i, (shape, t) in enumerate(arg.ins)]
         order, = build_calls.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
         outs = [order if i < 0 else gather_along_last(params[i], order) for i in arg.outputs]
-        function = build.function(outs, len(params), arg.name)
-        _gather_forms.put(arg, function)
+        return build.function(outs, len(params), arg.name)
+
+    function: UOp = recent_forms.get_or_make(arg, make)
     return function
 
 

@@ -71,7 +71,7 @@ def transpose_to_jvp(linearized: Linearized) -> tuple[TransposeForm, tuple[int, 
     return transpose(backward, linear, outputs), active
 
 
-@register_derivation(TransposeKey, "transposed bodies")
+@register_derivation(TransposeKey)
 def _transpose(body: UOp, key: TransposeKey) -> Derivation[TransposeForm]:
     n, params = body.arg.n_params, build.params(body)
     cts = [build.param(n + k, body.src[o].dtype, body.src[o].shape)

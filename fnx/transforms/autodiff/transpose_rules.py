@@ -32,7 +32,7 @@ class TransposeRuleKey(Record):
     may_be_nonfinite: tuple[int, ...] = ()
 
 
-@register_derivation(TransposeRuleKey, "transposed rules")
+@register_derivation(TransposeRuleKey)
 def _transpose_rule(body: UOp, key: TransposeRuleKey) -> Derivation[Linearized]:
     try:  # loaded late: few programs transpose rules
         yield from load("fnx.transforms.autodiff.linearity").check_linear_steps(

@@ -55,7 +55,7 @@ def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | No
     return result
 
 
-@register_derivation(BatchPattern, "batched bodies")
+@register_derivation(BatchPattern)
 def _batch(body: UOp, pattern: BatchPattern) -> BatchSteps[BatchedFunction]:
     """The steps of ``batch``; yields requests for batched forms of called bodies."""
     batch_axis, size, new = pattern.lanes, pattern.lanes.size, dict[UOp, BatchedValue]()

@@ -42,7 +42,7 @@ def has_effects(body: UOp) -> bool:
     return any(map(build_calls.is_token, body.src))
 
 
-@register_derivation(MaskEffectsKey, "guarded bodies")
+@register_derivation(MaskEffectsKey)
 def _derive_masked(body: UOp, key: MaskEffectsKey) -> Derivation[UOp]:
     """Return the FUNCTION with the bool inserted among its parameters."""
     position = key.index

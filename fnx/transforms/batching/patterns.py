@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from fnx.core.ir.cache import WeakMemo
+from fnx.core.ir.derivations import analysis
 from fnx.core.ir.op_args import Axis
 from fnx.core.ir.ops import FUNCTION, KERNEL
 from fnx.core.ir.recursive_rules import is_recursive
@@ -60,21 +60,12 @@ class BatchedValue(Record):
     batched: bool
 
 
-_axes: WeakMemo[UOp, frozenset[Axis]] = WeakMemo()
-
-
+@analysis
 def named_axes(body: UOp) -> frozenset[Axis]:
     """Return the named axes that the collectives in a FUNCTION, or a nested one, run over."""
-    axes = _axes.get(body)
-    if axes is None:
-        functions = toposort([body], into_functions=True, stop=_axes.__contains__)
-        for fn in functions:  # inner functions come first
-            if fn.op is FUNCTION and fn not in _axes:
-                nodes = toposort(fn.src, stop=lambda n: n.op is KERNEL)
-                own = {n.arg for n in nodes if n.op.batching == "collective"}
-                _axes[fn] = frozenset(own).union(*[_axes[n] for n in nodes if n.op is FUNCTION])
-        axes = _axes[body]
-    return axes
+    nodes = toposort(body.src, stop=lambda n: n.op is KERNEL)
+    own = {n.arg for n in nodes if n.op.batching == "collective"}
+    return frozenset(own).union(*[named_axes(n) for n in nodes if n.op is FUNCTION])
 
 
 # A walk that needs batched bodies: it yields (body, BatchPattern) and is sent the Batched.

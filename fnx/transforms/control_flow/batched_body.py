@@ -6,14 +6,10 @@
 from __future__ import annotations
 
 from fnx.core.ir import build
-from fnx.core.ir.cache import OwnerCaches
+from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp
 from fnx.transforms.batching.batch import batch
 from fnx.transforms.control_flow.bodies import Body
-
-MAX_SIZES = 8  # cached batch sizes for each function
-_batched: OwnerCaches[UOp, tuple[int, int], UOp] = OwnerCaches(
-    "bodies for several elements", MAX_SIZES)
 
 
 def batch_body(body: Body, batch_size: int) -> UOp:
@@ -27,4 +23,5 @@ def batch_body(body: Body, batch_size: int) -> UOp:
                 for i, (x, v) in enumerate(zip(fn.src, varies))]
         return build.function(outs, size, body.name)
 
-    return _batched.for_owner(body.function).get_or_make((n_unbatched, batch_size), make)
+    fn: UOp = derived_forms(body.function).get_or_make((batch_body, n_unbatched, batch_size), make)
+    return fn

@@ -18,7 +18,8 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build
-from fnx.core.ir.cache import OwnerCaches, WeakMemo
+from fnx.core.ir.cache import memoized
+from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.dtypes import promote
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.scope import scope
@@ -37,8 +38,6 @@ from fnx.core.support.record import Record
 from fnx.core.tracing.trace import close, function_name, precomputed_nodes, preserving_locs, trace
 from fnx.transforms.dispatch.signature import ArgFlattener, trace_context
 from fnx.transforms.dispatch.trace_cache import TraceCache
-
-MAX_LAYOUTS = 16  # cached for each body
 
 
 def disabled_jit_loops() -> Any:
@@ -78,9 +77,6 @@ class Body(Record):
         return outs[self.effects:]
 
 
-_traces: WeakMemo[Callable[..., Any], TraceCache[Body]] = WeakMemo()
-
-
 def trace_body(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef, caller: str,
                n_rotated: int = 0) -> Body:
     """Trace ``f`` on arguments of these types, or return its cached trace.
@@ -105,13 +101,15 @@ def trace_body(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeD
 
 
 def _traces_of(f: Callable[..., Any]) -> TraceCache[Body]:
-    traces = _traces.get(f)
-    if traces is None:
-        try:
-            traces = _traces[f] = TraceCache(ref(f))
-        except TypeError:  # it does not support weak references
-            traces = TraceCache(lambda: f)
-    return traces
+    try:
+        return _weak_traces_of(f)
+    except TypeError:  # it does not support weak references
+        return TraceCache(lambda: f)
+
+
+@memoized
+def _weak_traces_of(f: Callable[..., Any]) -> TraceCache[Body]:
+    return TraceCache(ref(f))
 
 
 def _trace(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef, caller: str,
@@ -137,11 +135,6 @@ def _trace(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef, 
 _BRANCHES = ("cond", "switch")  # values that only a branch reads are computed inside it
 
 # ---- several bodies over the same operands -------------------------------------------------------
-
-_remapped: OwnerCaches[UOp, tuple[tuple[int, ...], int],
-                       UOp] = OwnerCaches("bodies over more operands",
-                                          MAX_LAYOUTS)
-
 
 def merge_captures(bodies: Sequence[Body]) -> tuple[list[UOp], list[UOp]]:
     """Merge the captures of bodies.
@@ -176,7 +169,8 @@ def remap_params(fn: UOp, first_slots: Sequence[int], first: int) -> UOp:
         outs = preserving_locs(substitute, fn.src, remap)
         return build.function(outs, len(slots) - n + first, fn.arg.name)
 
-    return _remapped.for_owner(fn).get_or_make((tuple(first_slots), first), make)
+    moved: UOp = derived_forms(fn).get_or_make((remap_params, tuple(first_slots), first), make)
+    return moved
 
 
 # ---- arguments -----------------------------------------------------------------------------------

@@ -15,15 +15,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fnx.core.ir import build, build_calls
-from fnx.core.ir.cache import OwnerCaches
+from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp
-
-MAX_UNROLLED = 8  # cached for each body
-_repeated_bodies: OwnerCaches[UOp, tuple[Any, ...], UOp] = OwnerCaches(
-    "unrolled bodies", MAX_UNROLLED)
 
 
 def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
@@ -84,7 +79,8 @@ def repeat_body(body: UOp, factor: int, consts: Sequence[UOp], carries: Sequence
         ys = zip(*(reversed(rows) if reverse else rows))
         return build.function([*carry, *[_stack_rows(y) for y in ys]], len(types), body.arg.name)
 
-    return _repeated_bodies.for_owner(body).get_or_make((factor, types, reverse), make)
+    fn: UOp = derived_forms(body).get_or_make((repeat_body, factor, types, reverse), make)
+    return fn
 
 
 def slice_rows(x: UOp, start: int, stop: int) -> UOp:

@@ -12,7 +12,7 @@ from typing import Any
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, dtypes
-from fnx.core.ir.cache import OwnerCaches
+from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import DTypeError, PytreeError, ShapeError
 from fnx.transforms.control_flow import uniform_control_flow
@@ -29,9 +29,6 @@ from fnx.transforms.control_flow.bodies import (
     trace_body,
 )
 from fnx.transforms.control_flow.scan import indexed_body
-
-_counting_loops: OwnerCaches[UOp, tuple[int, ...], tuple[UOp, UOp]] = OwnerCaches(
-    "counting loops", 8)
 
 
 def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
@@ -104,4 +101,5 @@ def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:
         return (build.function([build.lt(i, upper)], size, body.name),
                 build.function([*step.src, next_i], size, body.name))
 
-    return _counting_loops.for_owner(body.function).get_or_make((n,), make)
+    loop: tuple[UOp, UOp] = derived_forms(body.function).get_or_make((_counting_loop, n), make)
+    return loop

@@ -32,11 +32,10 @@ from weakref import ref
 from fnx.core.array.array import Array
 from fnx.core.array.equality import exactly_equal
 from fnx.core.ir import ops
-from fnx.core.ir.cache import Cache
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.uop import UOp, toposort
 
 MAX_FUNCTIONS = 200
-MAX_CODES = 1024  # code objects whose global names are cached
 MISSING = object()  # the value of an unbound name
 VALUE_TYPES = frozenset({float, int, bool, complex, str, bytes})
 _LIBRARY_PATHS = tuple({os.path.abspath(__file__).removesuffix(
@@ -158,16 +157,9 @@ def _free_variables(f: FunctionType) -> Iterator[tuple[Any, str]]:
         yield f.__globals__, name
 
 
-_global_names_cache: Cache[CodeType, tuple[str, ...]] = Cache("global names of code", MAX_CODES)
-
-
+@memoized
 def _global_names(code: CodeType) -> tuple[str, ...]:
     """Return the global names of a code object and of the functions nested in it."""
-    names = _global_names_cache.get(code)
-    return _global_names_cache.put(code, _read_names(code)) if names is None else names
-
-
-def _read_names(code: CodeType) -> tuple[str, ...]:
     out: dict[str, None] = {}
     raw, high = code.co_code, 0
     for op, low in zip(raw[::2], raw[1::2]):  # as dis.get_instructions, 30 times as fast

@@ -22,6 +22,7 @@ from fnx.core.tracing.trace import ClosedFunction
 from fnx.transforms.dispatch.captures import VALUE_TYPES, Captures
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.dispatch.fastpath import Fastpath
+from fnx.transforms.dispatch.signature import CallKey
 
 _MAX_TRACES, _MAX_BYTES = 128, 64 * MEGABYTE
 _PLAIN_TYPES = VALUE_TYPES | {type(None)}
@@ -36,32 +37,63 @@ class SharedTrace(Record):
     executable: Executable
 
 
-_traces: Cache[tuple[Any, ...], SharedTrace] = Cache(
-    "traces of twins", _MAX_TRACES, _MAX_BYTES,
-    lambda key, twin: twin.executable.nbytes + graph_bytes(twin.closed.function))
+class _SharedCode:
+    """What functions of one code key share: traces by signature, the last one last, and launchers,
+    the last one first."""
+
+    __slots__ = ("traces", "fastpaths")
+
+    def __init__(self) -> None:
+        self.traces: dict[CallKey, SharedTrace] = {}
+        self.fastpaths: list[Fastpath] = []
+
+    def nbytes(self) -> int:
+        """Estimate the memory of the traces and their programs."""
+        return sum([trace.executable.nbytes + graph_bytes(trace.closed.function)
+                    for trace in list(self.traces.values())])
 
 
-_fastpaths: Cache[tuple[Any, ...], list[Fastpath]] = Cache("launchers of twins", _MAX_TRACES)
+_shared: Cache[tuple[Any, ...], _SharedCode] = Cache(
+    "traces of equal code", _MAX_TRACES, _MAX_BYTES, lambda key, shared: shared.nbytes())
 _MAX_FASTPATHS = 4  # for each code key
 
 
-def find_fastpaths(key: tuple[Any, ...]) -> Sequence[Fastpath]:
+def find_fastpaths(code_key: tuple[Any, ...]) -> Sequence[Fastpath]:
     """Return the launchers of a code key; each checks by itself whether it applies."""
-    return tuple(_fastpaths.get(key) or ())
+    shared = _shared.get(code_key)
+    return () if shared is None else tuple(shared.fastpaths)
 
 
-def cache_fastpath(key: tuple[Any, ...], fastpath: Fastpath | None) -> None:
-    """Cache the launcher of a trace for functions with equal code."""
-    if fastpath is not None:
-        fastpaths = _fastpaths.get_or_make(key, list)
-        fastpaths.insert(0, fastpath)
-        del fastpaths[_MAX_FASTPATHS:]
+def cache_fastpath(code_key: tuple[Any, ...], fastpath: Fastpath | None) -> None:
+    """Cache the launcher of a cached trace for functions with equal code."""
+    shared = _shared.get(code_key)
+    if fastpath is not None and shared is not None:
+        shared.fastpaths.insert(0, fastpath)
+        del shared.fastpaths[_MAX_FASTPATHS:]
+
+
+def find_trace(code_key: tuple[Any, ...], key: CallKey) -> SharedTrace | None:
+    """Return the cached trace of a code key and a signature, if its captures are unchanged."""
+    shared = _shared.get(code_key)
+    trace = None if shared is None else shared.traces.get(key)
+    return trace if trace is not None and trace.captures.find_change() is None else None
+
+
+def cache_trace(code_key: tuple[Any, ...], key: CallKey, trace: SharedTrace) -> None:
+    """Cache a trace, replacing one whose captures have changed."""
+    if trace.closed.captures or trace.closed.effects or find_trace(code_key, key) is not None:
+        return
+    traces = _shared.get_or_make(code_key, _SharedCode).traces
+    traces.pop(key, None)
+    for old in list(traces)[:-_MAX_TRACES + 1]:
+        traces.pop(old, None)
+    traces[key] = trace
+    _shared.enforce_bounds(code_key)
 
 
 def clear() -> None:
-    """Clear the caches."""
-    _traces.clear()
-    _fastpaths.clear()
+    """Clear the cache."""
+    _shared.clear()
 
 
 def code_key(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
@@ -86,18 +118,3 @@ def code_key(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
         return None
     return (id(f.__code__), id(f.__globals__), f.__qualname__, tuple(map(StaticValue, values)),
             *kwdefaults, *options)
-
-
-def find_trace(key: tuple[Any, ...]) -> SharedTrace | None:
-    """Return the cached trace of a code key and a signature, if its captures are unchanged."""
-    trace = _traces.get(key)
-    return trace if trace is not None and trace.captures.find_change() is None else None
-
-
-def cache_trace(key: tuple[Any, ...], trace: SharedTrace) -> None:
-    """Cache a trace, replacing one whose captures have changed."""
-    if trace.closed.captures or trace.closed.effects:
-        return
-    if _traces.get(key) is not None and find_trace(key) is None:
-        _traces.remove(key)
-    _traces.put(key, trace)

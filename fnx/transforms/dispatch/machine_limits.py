@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir import build, dtypes, op_args, ops, tiling
-from fnx.core.ir.cache import Cache
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.matrix_units import UNITS
 from fnx.core.ir.peak_rates import PeakRates
@@ -26,7 +25,7 @@ from fnx.core.support.config import config, override
 from fnx.core.support.source_digests import PACKAGES, source_digest
 from fnx.core.support.target import Target
 from fnx.transforms.dispatch.program_cache import ByteCache
-from fnx.transforms.dispatch.schedule_trials import CompileFn
+from fnx.transforms.dispatch.schedule_trials import CompileFn, measurements
 
 _ROUNDS = 7
 _CACHE_READ_BYTES = 1 << 26    # bytes a kernel reads from a cache level
@@ -35,7 +34,6 @@ _TERMS = 64       # of each sum of a tile
 _TILE_REPEATS = 1 << 14   # repetitions of a tile
 _VECTORS = 2       # in each row of a tile
 
-_limits_cache: Cache[bytes, PeakRates] = Cache("limits of machines", 8)
 _remeasured: set[bytes] = set()  # keys that were measured a second time
 
 
@@ -54,7 +52,7 @@ def find_limits(device: Any, compile_fn: CompileFn, disk: ByteCache,
     workers = config.workers or target.cores
     content = source_digest(PACKAGES) + repr(("limits 1", target, workers)).encode()
     key = hashlib.sha256(content).digest()
-    result = _limits_cache.get(key) or _decode(disk.get(key))
+    result: PeakRates | None = measurements.get(key) or _decode(disk.get(key))
     known = result
     if result is None or exceeded and key not in _remeasured:
         if exceeded:
@@ -64,10 +62,11 @@ def find_limits(device: Any, compile_fn: CompileFn, disk: ByteCache,
                               lambda *work: _best_ns(device, compile_fn, *work))
         if known is not None:
             result = _maximum(result, known)
-            _limits_cache.remove(key)
+            measurements.remove(key)
         disk.put(key, json.dumps([result.flops, result.memory_levels]).encode(),
                  "limits of this machine")
-    return _limits_cache.put(key, result)
+    limits: PeakRates = measurements.put(key, result)
+    return limits
 
 
 def _maximum(a: PeakRates, b: PeakRates) -> PeakRates:

@@ -24,16 +24,19 @@ from itertools import islice
 from typing import Any, Protocol
 
 from fnx.core.ir import op_args, ops, tiling
-from fnx.core.ir.cache import Cache
 from fnx.core.ir.tiling import Schedule, Search
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.support.config import override
 from fnx.core.support.record import Record, values
 from fnx.transforms.dispatch.program_cache import ByteCache
 from fnx.transforms.dispatch.progress_bar import ProgressBar
-from fnx.transforms.dispatch.schedule_trials import CompileFn, Trials, call_of_kernel
+from fnx.transforms.dispatch.schedule_trials import (
+    CompileFn,
+    Trials,
+    call_of_kernel,
+    measurements,
+)
 
-MAX_OUTCOMES = 1024
 _ACCEPT_RATIO = 0.97  # ratio of times below which a candidate is accepted
 _CONFIRM = 3    # factor on the rounds before a candidate is accepted
 _BATCH = 4   # candidates compiled concurrently
@@ -78,13 +81,10 @@ class Outcome(Record):
         return f"found by search among {self.tried}: {times}{notes}"
 
 
-_outcomes: Cache[bytes, Outcome] = Cache("schedules that were searched for", MAX_OUTCOMES)
-_by_schedule: Cache[tuple[str, Schedule], Outcome] = Cache("outcomes of searches", MAX_OUTCOMES)
-
-
 def outcome_of(name: str, schedule: Schedule | None) -> Outcome | None:
     """Return the outcome of the search that found a schedule; None if no search did."""
-    return None if not schedule else _by_schedule.get((name, schedule))
+    outcome: Outcome | None = measurements.get((name, schedule)) if schedule else None
+    return outcome
 
 
 # ---- user-written kernels ----------------------------------------------------------------------
@@ -194,7 +194,7 @@ class _SearchTask:
         """Return the cached outcome of an earlier search, or None."""
         if not self.first.schedule:
             return Outcome((), 0.0, 0.0, 0)
-        outcome = _outcomes.get(self.key) or _decode(self.disk.get(self.key))
+        outcome = measurements.get(self.key) or _decode(self.disk.get(self.key))
         return None if outcome is None else self._kept(outcome)
 
     def schedule(self, seconds: Callable[[], float], report: Callable[[float, str], None]
@@ -244,10 +244,10 @@ class _SearchTask:
         return self._kept(outcome)
 
     def _kept(self, outcome: Outcome) -> Outcome:
-        outcome = _outcomes.put(self.key, outcome)
-        _by_schedule.remove((self.name, outcome.schedule))  # an outcome of the same name
-        _by_schedule.put((self.name, outcome.schedule), outcome)
-        return outcome
+        kept: Outcome = measurements.put(self.key, outcome)
+        measurements.remove((self.name, kept.schedule))  # an outcome of the same name
+        measurements.put((self.name, kept.schedule), kept)
+        return kept
 
 
 class _HillClimb:

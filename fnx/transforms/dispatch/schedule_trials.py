@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir.cache import Cache
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.low_precision import decode, encode
 from fnx.core.ir.tiling import Schedule
@@ -32,6 +33,9 @@ _CODE_RATIO, _EXTRA_CODE = 4, 1 << 14  # longest code: ratio to the heuristic's,
 # Ulps by which two orders of a sum may differ: constant, and for each square root of the number of
 # terms (in the type of the arithmetic), and constant in the type of the result.
 _ULPS, _TERM_ULPS, _RESULT_ULPS = 8, 4, 4
+
+# What this process measured or read from disk: outcomes of searches, limits of devices.
+measurements: Cache[Any, Any] = Cache("measurements", 1024)
 
 # (FUNCTION, longest code in characters, 0 for any) -> function that links the program.
 CompileFn = Callable[[UOp, int], Callable[[], Any]]

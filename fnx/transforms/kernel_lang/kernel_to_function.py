@@ -15,21 +15,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, ops
-from fnx.core.ir.cache import OwnerCaches
+from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.support.errors import GradError
 from fnx.core.support.record import Record
 from fnx.transforms.kernel_lang import array_loads, array_stores
 from fnx.transforms.kernel_lang.array_loads import RangedArray, expand_to, sort_axes, trip_count
 
-MAX_FUNCTIONS = 8  # cached for each kernel
 MAX_ELEMENTS = 2**31 - 1
 _FIRST_PLACEHOLDER = 1 << 20
 _MAX_REPEATS, _SMALL_ROWS = 4, 1 << 16  # bounds on memory for rows loaded ahead of a loop
-
-_functions: OwnerCaches[UOp, tuple[int, tuple[tuple[ops.Shape, dtypes.DType], ...]],
-                        UOp] = OwnerCaches(
-    "kernels as functions", MAX_FUNCTIONS)
 
 
 def kernel_to_function(call: UOp) -> UOp:
@@ -49,7 +44,7 @@ def kernel_to_function(call: UOp) -> UOp:
     (<REDUCE float32[2] of 1, Reduce(monoid=ADD, axes=(1,), accumulator=None, first=False)>,)
     """
     kernel, *args = call.src
-    key = len(args), call.arg.outs
+    key = kernel_to_function, len(args), call.arg.outs
     types = [(x.dtype, x.shape) for x in args]
 
     def make() -> UOp:
@@ -57,7 +52,8 @@ def kernel_to_function(call: UOp) -> UOp:
         outs = _Converter(kernel, inputs, call.arg.outs).results()
         return build.function(outs, len(inputs), kernel.arg.name)
 
-    return _functions.for_owner(kernel).get_or_make(key, make)
+    fn: UOp = derived_forms(kernel).get_or_make(key, make)
+    return fn
 
 
 class _Converter:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.cache import Cache, cached_property, find_graphs
+from fnx.core.ir.cache import cached_property, find_graphs
+from fnx.core.ir.derivations import recent_forms
 from fnx.core.ir.kernel_code import Chunk
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
@@ -24,7 +25,6 @@ from fnx.transforms.page.layout import layer_layout
 
 MAX_NODES = 20_000  # most nodes of a graph that is drawn
 MAX_RUNS = 4_000  # most kernels of a timeline
-MAX_TEXTS = 8  # most cached texts of graphs
 _CONTEXT_LINES = 3  # context lines before and after source lines with nodes
 
 Json = Any  # dict, list, str, int, float or None, nested
@@ -35,7 +35,6 @@ class PageData:
 
     def __init__(self, name: str, lowering: Lowering) -> None:
         self.name, self.lowering = name, lowering
-        self._text_cache: Cache[tuple[UOp, ...], str] = Cache("texts of a page", MAX_TEXTS)
 
     @cached_property
     def overview(self) -> Json:
@@ -73,8 +72,9 @@ class PageData:
 
     def _text(self, graphs: Sequence[UOp]) -> str:
         """Return graphs as text, cached, as the output of a pass is the input of the next."""
-        return self._text_cache.get_or_make(tuple(graphs), lambda: show.pretty(
+        text: str = recent_forms.get_or_make((show.pretty, *graphs), lambda: show.pretty(
             list(graphs)) if graphs else "(no graph at this border)")
+        return text
 
     def kernel(self, i: int) -> Json:
         """Return a command's kernel: its graph, and the levels at which its text is available."""

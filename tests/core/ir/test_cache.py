@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import gc
 import threading
+from weakref import ref
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.ir.cache import Cache, OwnerCaches, cache_sizes, clear_caches
+from fnx.core.ir.cache import Cache, cache_sizes, clear_caches, memoized, memos_of
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 6), max_size=40))
@@ -43,13 +44,23 @@ def test_entries_die_with_their_owner() -> None:
     class Owner:
         pass
 
-    caches: OwnerCaches[Owner, int, int] = OwnerCaches("numbers", 2)
+    class Value:
+        pass
+
+    made: list[int] = []
+
+    @memoized
+    def count(owner: Owner, more: int) -> Value:
+        made.append(more)
+        return Value()
+
     owners = [Owner() for _ in range(5)]
-    for i, owner in enumerate(owners):
-        assert caches.for_owner(owner).get_or_make(0, lambda i=i: i) == i
-    del owner, owners[1:]
+    values = [ref(count(owner, more)) for owner in owners for more in (0, 1) for _ in range(2)]
+    assert made == 5 * [0, 1] and len(set(values)) == 10
+    del owners[1:]
     gc.collect()
-    assert len(caches) == 1 and caches.for_owner(owners[0]).get_or_make(0, lambda: 9) == 0
+    assert not memos_of(Owner())  # those of the dead are dropped when one is added
+    assert [value() is None for value in values] == 4 * [False] + 16 * [True]
 
 
 def test_all_caches_are_listed_and_emptied_and_results_stay_right() -> None:

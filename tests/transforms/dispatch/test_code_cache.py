@@ -129,7 +129,7 @@ def test_arrays_that_are_closed_over_are_not_kept() -> None:
     big = jnp.ones(1000)
     fnx.jit(lambda x: x + big)(1.0)
     fnx.jit(lambda x: x + jnp.sin(fnx.pure_callback(lambda: np.float32(1), np.float32(0))))(1.0)
-    assert len(code_cache._traces) == 0
+    assert len(code_cache._shared) == 0
 
 
 def test_another_configuration_is_another_trace() -> None:

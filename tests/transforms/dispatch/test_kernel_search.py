@@ -20,6 +20,7 @@ from fnx.lower.candidates import first
 from fnx.lower.schedule.neighbors import neighbors
 from fnx.lower.schedule.tile import tile
 from fnx.transforms.dispatch import schedule_search
+from fnx.transforms.dispatch.schedule_trials import measurements
 from tests.laws.test_user_written_kernels import Writer
 from tests.transforms.test_vmap import rows
 
@@ -27,7 +28,7 @@ from tests.transforms.test_vmap import rows
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path) -> Iterator[None]:
     with override(cache_dir=str(tmp_path / "cache")):
-        schedule_search._outcomes.clear()
+        measurements.clear()
         yield
 
 
@@ -64,7 +65,7 @@ def test_what_was_found_is_kept_in_the_process_and_on_disk(monkeypatch: pytest.M
 
     monkeypatch.setattr(schedule_search, "_HillClimb", never)
     assert near().lower(x).commands is stages.commands
-    schedule_search._outcomes.clear()  # as in another process
+    measurements.clear()  # as in another process
     assert near().lower(x).commands is stages.commands
     with pytest.raises(AssertionError, match="searched again"):
         near()(rows(301))

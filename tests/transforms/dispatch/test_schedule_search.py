@@ -24,6 +24,7 @@ from fnx.lower.schedule.knobs import HEURISTIC
 from fnx.lower.schedule.tile import tile
 from fnx.transforms.dispatch import schedule_search, schedule_trials
 from fnx.transforms.dispatch.progress_bar import ProgressBar
+from fnx.transforms.dispatch.schedule_trials import measurements
 from fnx.transforms.link import disk_cache
 
 COMPILED = True
@@ -44,7 +45,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path) -> Iterator[None]:
     with override(cache_dir=str(tmp_path / "cache")):
-        schedule_search._outcomes.clear()
+        measurements.clear()
         yield
 
 
@@ -102,7 +103,7 @@ def test_what_was_found_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPa
     with override(search=0.3):
         want = fnx.jit(f).lower(*args).text("schedules")
     fnx.cache.export(str(tmp_path / "taken"))
-    schedule_search._outcomes.clear()  # as in another process
+    measurements.clear()  # as in another process
     monkeypatch.setattr(schedule_search, "_HillClimb", None)
     with override(search=0.001, cache_dir=str(tmp_path / "taken")):
         assert fnx.jit(lambda x, w: f(x, w)).lower(*args).text("schedules") == want
@@ -113,7 +114,7 @@ def test_no_disk_to_write_to(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     for folder in ("", str(closed), str(tmp_path / "none" / "deep")):
-        schedule_search._outcomes.clear()
+        measurements.clear()
         with override(search=0.1, cache_dir=folder):
             made = fnx.jit(lambda x, w: f(x, w))
             np.testing.assert_allclose(made(*args), args[0] @ args[1], rtol=1e-5)
@@ -187,9 +188,9 @@ def test_an_entry_of_another_version_is_as_nothing() -> None:
     with override(search=0.3):
         fnx.jit(f)(*args)
         place = disk_cache()
-        key, = schedule_search._outcomes.keys()
+        key, = [k for k in measurements.keys() if type(k) is bytes]
         place.put(key, b'[[["Twist", 1]], 1, 1, 2, []]')
-        schedule_search._outcomes.clear()
+        measurements.clear()
         got = fnx.jit(lambda x, w: f(x, w))(*args)
         assert schedule_search._decode(place.get(key)) is not None  # rewritten
     np.testing.assert_allclose(got, args[0] @ args[1], rtol=1e-5)

@@ -23,6 +23,7 @@ from fnx.core.support.target import Target
 from fnx.lower.pipeline import passes
 from fnx.transforms.dispatch import machine_limits
 from fnx.transforms.dispatch.executable import Executable
+from fnx.transforms.dispatch.schedule_trials import measurements
 from fnx.transforms.inspect.lowering import STEPS
 
 
@@ -252,15 +253,15 @@ def test_limits_that_a_kernel_is_beyond_are_measured_again(monkeypatch: pytest.M
     measured = [at(1e-9), at(1.0), at(2.0)]
     monkeypatch.setattr(machine_limits, "_measure", lambda *_: measured.pop(0))
     with override(device="cpu", cache_dir=str(tmp_path)):
-        machine_limits._limits_cache.clear()
+        measurements.clear()
         monkeypatch.setattr(machine_limits, "_remeasured", set())
         stages = fnx.jit(lambda x: x @ x).lower(np.ones((64, 64), "f4"))
         found = stages.roofline()
         assert found.limits == at(1.0) and len(measured) == 1
         assert all(row.limit is not None and row.limit < 1 for row in found.rows)
-        machine_limits._limits_cache.clear()  # as in another process
+        measurements.clear()  # as in another process
         assert stages.roofline().limits == at(1.0) and len(measured) == 1
-        machine_limits._limits_cache.clear()
+        measurements.clear()
 
 
 @pytest.mark.parametrize("data", [None, b"", b"[", b"[1, 2]", b"null", b'[[["float32"]], []]'])

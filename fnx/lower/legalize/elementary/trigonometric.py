@@ -22,7 +22,6 @@ words, 9 at a time: a barrel shifter of WHEREs selects the window by the magnitu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
 from fnx.core.formulas.double_double import (
     DoubleDouble,
@@ -176,7 +175,6 @@ _SHIFT_STEPS = (32, 16, 8, 4, 2, 1)     # words that the barrel shifter skips
 _LARGE_PRODUCTS = 7                        # products before this index may exceed 1/2
 
 
-@cache
 def _inv_two_pi_words(width: int, count: int) -> tuple[float, ...]:
     """Return the leading ``count`` words of 1 / (2 pi), as integers of ``width`` bits."""
     bits = INVERSE_TWO_PI
