@@ -23,7 +23,7 @@ from typing import Any
 
 from fnx.backends.cpu import layout
 from fnx.backends.cpu.workers import call_c
-from fnx.backends.llvm.ir_builder import IRFunction
+from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 
 # Functions of Python's stable ABI: name, number of arguments.
 PYTHON_API = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
@@ -50,101 +50,84 @@ def declarations() -> str:
                    for name, count in PYTHON_API.items())
 
 
-def functions() -> list[IRFunction]:
-    """Return ``enter`` and its helper functions."""
-    return [_pointers(), _try_lead(), _run_here(), _enter()]
+def c_int(f: IRFunction, word: str) -> str:
+    """Return the C ``int`` that a function returned."""
+    return f.emit(f"trunc i64 {word} to i32", "s")
 
 
-def _pointers() -> IRFunction:
+@ir_function
+def _pointers(f: IRFunction, storages: str, count: str, to: str, name: str) -> None:
     """Write ``ptr`` of ``count`` storages to memory; 0: done, 1: wrong count, 2: exception."""
-    f = IRFunction("pointers", ("storages", "count", "to", "name"))
-    with f.if_then(f.compare("ne", f.call("PySequence_Size", f["storages"]), f["count"])):
-        f.ret(1)
-    with f.count(f["count"]) as i:
-        storage = f.call("PySequence_GetItem", f["storages"], i)
-        with f.if_then(f.compare("eq", storage, 0)):
-            f.ret(2)
-        pointer = f.call("PyObject_GetAttr", storage, f["name"])
+    f.ret_if(1, "ne", f.call("PySequence_Size", storages), count)
+    with f.count(count) as i:
+        storage = f.call("PySequence_GetItem", storages, i)
+        f.ret_if(2, "eq", storage, 0)
+        pointer = f.call("PyObject_GetAttr", storage, name)
         f.call("Py_DecRef", storage)  # the caller holds it, too
-        with f.if_then(f.compare("eq", pointer, 0)):
-            f.ret(2)
-        f.store(f.word_address(f["to"], i), 0, f.call("PyLong_AsSsize_t", pointer))
+        f.ret_if(2, "eq", pointer, 0)
+        f.store(f.word_address(to, i), 0, f.call("PyLong_AsSsize_t", pointer))
         f.call("Py_DecRef", pointer)
-    f.ret(0)
-    return f
 
 
-def _try_lead() -> IRFunction:
+@ir_function
+def _try_lead(f: IRFunction, known: str) -> None:
     """Try to become leader of the workers; return the queue, or 0.
 
     The caller holds the GIL, as does a thread that replaces the workers, which waits for leaders to
     finish.
     """
-    f = IRFunction("led", ("known",))
-    queue_ptr = f.load(f["known"], QUEUE_PTR)
-    with f.if_then(f.compare("eq", queue_ptr, 0)):
-        f.ret(0)
+    queue_ptr = f.load(known, QUEUE_PTR)
+    f.ret_if(0, "eq", queue_ptr, 0)
     queue = f.load(queue_ptr)
-    with f.if_then(f.compare("eq", queue, 0)):
-        f.ret(0)
-    with f.if_then(f.compare("ult", f.load(queue, layout.SCRATCH_CAPACITY),
-                             f.load(f["known"], SCRATCH_CAPACITY))):
-        f.ret(0)
+    f.ret_if(0, "eq", queue, 0)
+    f.ret_if(0, "ult", f.load(queue, layout.SCRATCH_CAPACITY), f.load(known, SCRATCH_CAPACITY))
     refused = call_c(f, "pthread_mutex_trylock", f.word_address(queue, layout.LEADER))
-    with f.if_then(f.emit(f"icmp ne i32 {refused}, 0", "c")):
-        f.ret(0)
+    f.ret_if(0, "ne", refused, 0, 32)
     f.fetch_add(queue, layout.LEADER_COUNT, 1)
     f.ret(queue)
-    return f
 
 
-def _enter() -> IRFunction:
+@ir_function
+def _enter(f: IRFunction, self: str, arguments: str, count: str) -> None:
     """The builtin function; the object that it is bound to is the address of its entry."""
-    f = IRFunction("enter", ("self", "arguments", "count"))
-    entry = f.call("PyLong_AsSsize_t", f["self"])
+    entry = f.call("PyLong_AsSsize_t", self)
     block = f.words(f.load(entry, BLOCK_WORDS))
     ins, argument_words = f.load(entry, INS), f.word_address(block, layout.ARGUMENTS)
-    for i, (count,
-            target) in enumerate(((ins, argument_words),
-                                  (f.load(entry, OUTS), f.word_address(argument_words, ins)))):
-        failed = f.call("pointers", f.load(f["arguments"], i), count, target, f.load(entry, NAME))
-        with f.if_then(f.compare("eq", failed, 1)):
+    for i, (number, target) in enumerate((
+            (ins, argument_words), (f.load(entry, OUTS), f.word_address(argument_words, ins)))):
+        failed = f.call("pointers", f.load(arguments, i), number, target, f.load(entry, NAME))
+        with f.when("eq", failed, 1):
             f.ret(f.call("PyBool_FromLong", 0))
-        with f.if_then(f.compare("ne", failed, 0)):
-            f.ret(0)
-    temporary = f.call("PyLong_AsSsize_t", f.load(f["arguments"], 2))
-    with f.if_then(f.compare("ne", f.call("here", entry, block, temporary), 0)):
-        f.ret(0)
+        f.ret_if(0, "ne", failed, 0)
+    temporary = f.call("PyLong_AsSsize_t", f.load(arguments, 2))
+    f.ret_if(0, "ne", f.call("run_here", entry, block, temporary), 0)
     f.ret(f.call("PyBool_FromLong", 1))
-    return f
 
 
-def _run_here() -> IRFunction:
+@ir_function
+def _run_here(f: IRFunction, record: str, block: str, temporary: str) -> None:
     """Run a program on a block that holds its argument addresses; return 1 on Ctrl-C, else 0."""
-    f = IRFunction("here", ("known", "block", "temporary"))
-    entry, block = f["known"], f["block"]
-    temporary, stack_words = f.variable(f["temporary"]), f.load(entry, STACK_WORDS)
-    with f.if_then(f.compare("ne", stack_words, 0)):
-        temporary.set(f.binary("and", f.add(f.words(stack_words), _ALIGNMENT - 1), -_ALIGNMENT))
-    f.store(block, layout.SCRATCH, f.add(temporary.get(), f.load(entry, PRIVATE)))
-    f.store(block, layout.ARENA, temporary.get())
+    memory, stack_words = f.variable(temporary), f.load(record, STACK_WORDS)
+    with f.when("ne", stack_words, 0):
+        memory.set(f.binary("and", f.add(f.words(stack_words), _ALIGNMENT - 1), -_ALIGNMENT))
+    f.store(block, layout.SCRATCH, f.add(memory.get(), f.load(record, PRIVATE)))
+    f.store(block, layout.ARENA, memory.get())
     f.store(block, layout.RESUME_AT, 0)
-    queue, state = f.call("led", entry), f.variable(0)
-    with f.if_then(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
+    queue, state = f.call("try_lead", record), f.variable(0)
+    with f.when("eq", f.load(record, KEEPS_GIL), 0):
         state.set(f.call("PyEval_SaveThread"))
-    f.call("run", f.load(entry, PROGRAM), block, _FOREVER, queue)
-    with f.if_then(f.compare("ne", queue, 0)):
+    f.call("run", f.load(record, PROGRAM), block, _FOREVER, queue)
+    with f.when("ne", queue, 0):
         call_c(f, "pthread_mutex_unlock", f.word_address(queue, layout.LEADER))
         f.fetch_add(queue, layout.LEADER_COUNT, -1)
-    with f.if_then(f.compare("ne", state.get(), 0)):
+    with f.when("ne", state.get(), 0):
         f.call("PyEval_RestoreThread", state.get())
     # Python may have missed a signal: a thread that gave up the GIL later resets the flag that
     # tells the next one to check (``RESET_GIL_DROP_REQUEST`` in Python/ceval_gil.h).
-    raised = f.emit(f"trunc i64 {f.call('PyErr_CheckSignals')} to i32", "s")
-    with f.if_then(f.emit(f"icmp ne i32 {raised}, 0", "c")):
-        f.ret(1)
-    f.ret(0)
-    return f
+    f.ret_if(1, "ne", c_int(f, f.call("PyErr_CheckSignals")), 0, 32)
+
+
+FUNCTIONS = (_pointers, _try_lead, _run_here, _enter)
 
 
 class MethodDef(ctypes.Structure):

@@ -18,13 +18,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from fnx.backends.cpu import call_entry, layout
 from fnx.backends.device.allocator import BlockOwner, Pool
 from fnx.backends.device.hcq import BorrowedStorage, HostStorage
-from fnx.backends.llvm.ir_builder import IRFunction
+from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 from fnx.core.array.array import Array
 from fnx.core.ir.native_call import UNBOUND, NativeCall
 from fnx.core.scope import scope
@@ -51,27 +50,18 @@ _METHOD = 0x80 | 0x02  # METH_FASTCALL | METH_KEYWORDS
 _DOC = b"__call__($self, /, *args, **kwargs)\n--\n\nCall it."
 
 
-def functions() -> list[IRFunction]:
-    """Return ``call``, ``know`` and their helper functions."""
-    return [_set_constants(), _variable(), _attribute(), _watched(), _matches(), _retain_storages(),
-            _release_objects(), _release(), _new_storage(), _new_array(), _new_results(), _launch(),
-            _call_python(), _call()]
-
-
 GLOBALS = "@known = internal global i64 0\n"
 
 
-def _set_constants() -> IRFunction:
+@ir_function
+def _set_constants(f: IRFunction, address: str) -> None:
     """Set the address of the constants of all calls."""
-    f = IRFunction("know", ("address",))
-    f.emit(f"store i64 {f['address']}, ptr @known")
-    f.ret(0)
-    return f
+    f.emit(f"store i64 {address}, ptr @known")
 
 
 def _constant(f: IRFunction, name: str) -> str:
     """Load a constant of all calls."""
-    return f.load(f["known"], _CONSTANTS[name])
+    return f.load("%known", _CONSTANTS[name])
 
 
 def _load_slot(f: IRFunction, of: str, name: str) -> str:
@@ -84,170 +74,143 @@ def _init_slot(f: IRFunction, of: str, name: str, value: str) -> None:
     f.store(f.add(of, _constant(f, name)), 0, value)
 
 
-def _if_differs(f: IRFunction, a: str, b: str) -> AbstractContextManager[None]:
-    """Run the block if two words differ."""
-    return f.if_then(f.compare("ne", a, b))
-
-
-def _int_differs(f: IRFunction, number: str, value: int) -> str:
-    """Whether a C ``int`` differs from ``value``."""
-    return f.emit(f"icmp ne i32 {f.emit(f'trunc i64 {number} to i32', 's')}, {value}", "c")
-
-
 # ---- what must hold ---------------------------------------------------------------------------
 
 
-def _variable() -> IRFunction:
+@ir_function
+def _variable(f: IRFunction, row: str) -> None:
     """Return a borrowed reference to the value of a variable, or 0."""
-    f = IRFunction("variable", ("row",))
-    container = f.load(f["row"], 1)
-    with f.if_then(f.compare("eq", f.binary("and", f.load(f["row"]), _CELL), 0)):
-        current = f.call("PyDict_GetItemWithError", container, f.load(f["row"], 2))
-        with f.if_then(f.compare("eq", current, 0)):
+    container = f.load(row, 1)
+    with f.when("eq", f.binary("and", f.load(row), _CELL), 0):
+        current = f.call("PyDict_GetItemWithError", container, f.load(row, 2))
+        with f.when("eq", current, 0):
             f.call("PyErr_Clear")
         f.ret(current)
     current = f.call("PyCell_Get", container)
-    with f.if_then(f.compare("ne", current, 0)):
+    with f.when("ne", current, 0):
         f.call("Py_DecRef", current)
     f.ret(current)
-    return f
 
 
-def _attribute() -> IRFunction:
+@ir_function
+def _attribute(f: IRFunction, of: str, name: str) -> None:
     """Return a borrowed reference to an attribute of an object that retains it; 0: an exception is
     set.
     """
-    f = IRFunction("attribute", ("of", "name"))
-    value = f.call("PyObject_GetAttr", f["of"], f["name"])
-    with f.if_then(f.compare("eq", value, 0)):
-        f.ret(0)
+    value = f.call("PyObject_GetAttr", of, name)
+    f.ret_if(0, "eq", value, 0)
     f.call("Py_DecRef", value)
     f.ret(value)
-    return f
 
 
-def _watched() -> IRFunction:
+@ir_function
+def _watched(f: IRFunction, known: str, row: str) -> None:
     """Whether a variable still has its expected value."""
-    f = IRFunction("watched", ("known", "row"))
-    current, value = f.call("variable", f["row"]), f.variable(f.load(f["row"], 3))
-    with f.if_then(f.compare("uge", f.load(f["row"]), _WEAK_REF)):
+    current, value = f.call("variable", row), f.variable(f.load(row, 3))
+    with f.when("uge", f.load(row), _WEAK_REF):
         target = f.call("PyObject_CallNoArgs", value.get())
-        with f.if_then(f.compare("eq", target, 0)):
+        with f.when("eq", target, 0):
             f.call("PyErr_Clear")
             f.ret(0)
         f.call("Py_DecRef", target)
-        with f.if_then(f.compare("eq", target, _constant(f, "none"))):
-            f.ret(0)
+        f.ret_if(0, "eq", target, _constant(f, "none"))
         value.set(target)
-    with _if_differs(f, current, value.get()):
-        f.ret(0)
+    f.ret_if(0, "ne", current, value.get())
     f.ret(1)
-    return f
 
 
-def _matches() -> IRFunction:
+@ir_function
+def _matches(f: IRFunction, known: str, record: str, arguments: str) -> None:
     """Whether a record matches these arguments and the current settings.
 
     ``_RAISED``: an exception is set, as when Ctrl-C comes while a setting is read, which is a
     property inside a ``with`` block.
     """
-    f = IRFunction("matches", ("known", "record", "arguments"))
-    count, rows = f.load(f["record"], _ARGUMENTS), f.word_address(f["record"], _TABLES)
+    count, rows = f.load(record, _ARGUMENTS), f.word_address(record, _TABLES)
     with f.count(count) as i:
-        x, row = f.load(f["arguments"], i), f.word_address(rows, f.mul(i, _ARGUMENT))
-        with _if_differs(f, f.load(x, _TYPE), _constant(f, "array")):
-            f.ret(0)
-        with _if_differs(f, _load_slot(f, x, "_dtype"), f.load(row, 1)):
-            f.ret(0)
-        with _if_differs(f, _load_slot(f, x, "weak"), f.load(row, 2)):
-            f.ret(0)
+        x, row = f.load(arguments, i), f.word_address(rows, f.mul(i, _ARGUMENT))
+        f.ret_if(0, "ne", f.load(x, _TYPE), _constant(f, "array"))
+        f.ret_if(0, "ne", _load_slot(f, x, "_dtype"), f.load(row, 1))
+        f.ret_if(0, "ne", _load_slot(f, x, "weak"), f.load(row, 2))
         shape = _load_slot(f, x, "_shape")
-        with _if_differs(f, shape, f.load(row)):
+        with f.when("ne", shape, f.load(row)):
             same = f.call("PyObject_RichCompareBool", shape, f.load(row), _EQUAL)
-            with f.if_then(_int_differs(f, same, 1)):  # an error is -1
+            with f.when("ne", call_entry.c_int(f, same), 1, 32):  # an error is -1
                 f.call("PyErr_Clear")
                 f.ret(0)
     for owner, name, expected in (
-            (_constant(f, "config"), "mode", f.load(f["record"], _MODE)),
-            (f.load(f["record"], _QUEUE), "clear", _constant(f, "true"))):
+            (_constant(f, "config"), "mode", f.load(record, _MODE)),
+            (f.load(record, _QUEUE), "clear", _constant(f, "true"))):
         current = f.call("attribute", owner, _constant(f, name))
-        with f.if_then(f.compare("eq", current, 0)):
-            f.ret(_RAISED)
-        with _if_differs(f, current, expected):
-            f.ret(0)
+        f.ret_if(_RAISED, "eq", current, 0)
+        f.ret_if(0, "ne", current, expected)
     rows = f.word_address(rows, f.mul(count, _ARGUMENT))
-    with f.count(f.load(f["record"], _WATCHES)) as i:
+    with f.count(f.load(record, _WATCHES)) as i:
         row = f.word_address(rows, f.mul(i, _WATCHED))
-        with f.if_then(f.compare("eq", f.call("watched", f["known"], row), 0)):
-            f.ret(0)
+        f.ret_if(0, "eq", f.call("watched", known, row), 0)
     f.ret(1)
-    return f
 
 
 # ---- memory -----------------------------------------------------------------------------------
 
 
-def _retain_storages() -> IRFunction:
+@ir_function
+def _retain_storages(f: IRFunction, known: str, record: str, arguments: str, to: str) -> None:
     """Retain the storages of arguments and captures, in words from ``to`` on. Return the address of
     the rows of results.
 
     0: a storage is of an unknown type. No foreign code runs in here.
     """
-    f = IRFunction("kept", ("known", "record", "arguments", "to"))
-    count = f.load(f["record"], _ARGUMENTS)
-    captures = f.word_address(f["record"], f.add(_TABLES, f.add(
-        f.mul(count, _ARGUMENT), f.mul(f.load(f["record"], _WATCHES), _WATCHED))))
-    with f.count(f.load(f["record"], call_entry.INS)) as i:
+    count = f.load(record, _ARGUMENTS)
+    captures = f.word_address(record, f.add(_TABLES, f.add(
+        f.mul(count, _ARGUMENT), f.mul(f.load(record, _WATCHES), _WATCHED))))
+    with f.count(f.load(record, call_entry.INS)) as i:
         storage = f.variable(0)
-        with f.if_then(f.compare("ult", i, count)):
-            storage.set(_load_slot(f, f.load(f["arguments"], i), "_storage"))
-        with f.if_then(f.compare("uge", i, count)):
+        with f.when("ult", i, count):
+            storage.set(_load_slot(f, f.load(arguments, i), "_storage"))
+        with f.when("uge", i, count):
             storage.set(f.load(captures, f.sub(i, count)))
         held_storage = storage.get()
         kind = f.load(held_storage, _TYPE)
-        with (_if_differs(f, kind, _constant(f, "host")),
-              _if_differs(f, kind, _constant(f, "borrowed"))):
-            f.call("let_go", f["to"], i)
+        with (f.when("ne", kind, _constant(f, "host")),
+              f.when("ne", kind, _constant(f, "borrowed"))):
+            f.call("release_objects", to, i)
             f.ret(0)
         f.call("Py_IncRef", held_storage)
-        f.store(f.word_address(f["to"], i), 0, held_storage)
-    f.ret(f.word_address(captures, f.sub(f.load(f["record"], call_entry.INS), count)))
-    return f
+        f.store(f.word_address(to, i), 0, held_storage)
+    f.ret(f.word_address(captures, f.sub(f.load(record, call_entry.INS), count)))
 
 
-def _release_objects() -> IRFunction:
-    f = IRFunction("let_go", ("objects", "count"))
-    with f.count(f["count"]) as i:
-        f.call("Py_DecRef", f.load(f["objects"], i))
-    f.ret(0)
-    return f
+@ir_function
+def _release_objects(f: IRFunction, objects: str, count: str) -> None:
+    with f.count(count) as i:
+        f.call("Py_DecRef", f.load(objects, i))
 
 
-def _new_storage() -> IRFunction:
+@ir_function
+def _new_storage(f: IRFunction, known: str, row: str, signal: str, holdings: str) -> None:
     """Create a storage, as ``HostStorage.one`` does; 0: no block is free, or there is no memory."""
-    f = IRFunction("memory", ("known", "row", "signal", "holdings"))
     storage = f.call("PyType_GenericAlloc", _constant(f, "host"), 0)
-    with f.if_then(f.compare("eq", storage, 0)):
-        f.ret(0)
-    free = f.call("PyIter_Next", f.load(f["row"]))
-    with f.if_then(f.compare("eq", free, 0)):
+    f.ret_if(0, "eq", storage, 0)
+    free = f.call("PyIter_Next", f.load(row))
+    with f.when("eq", free, 0):
         f.call("Py_DecRef", storage)
         f.ret(0)
-    pair, push = f.alloca_bytes(16), f.load(f["row"], 1)
+    pair, push = f.alloca_bytes(16), f.load(row, 1)
     f.store(pair, 0, storage)
     f.store(pair, 1, push)
     owner = f.call("PyObject_Vectorcall", _constant(f, "holding"), pair, 2, 0)
-    with f.if_then(f.compare("ne", owner, 0)):
+    with f.when("ne", owner, 0):
         address = _load_slot(f, free, "of holding")
         _init_slot(f, owner, "of holding", address)
         _init_slot(f, storage, "ptr", address)
-        _init_slot(f, storage, "nbytes", f.load(f["row"], 2))
-        _init_slot(f, storage, "signal", f["signal"])
+        _init_slot(f, storage, "nbytes", f.load(row, 2))
+        _init_slot(f, storage, "signal", signal)
         _init_slot(f, storage, "timeline", _constant(f, "zero"))
         _init_slot(f, storage, "is_aliased", _constant(f, "false"))
-        failed = f.call("PyDict_SetItem", f["holdings"], address, owner)
+        failed = f.call("PyDict_SetItem", holdings, address, owner)
         f.call("Py_DecRef", owner)
-        with f.if_then(_int_differs(f, failed, -1)):
+        with f.when("ne", call_entry.c_int(f, failed), -1, 32):
             f.call("Py_DecRef", free)
             f.ret(storage)
     f.call("PyErr_Clear")
@@ -255,28 +218,23 @@ def _new_storage() -> IRFunction:
     f.call("release", f.call("PyObject_Vectorcall", push, pair, 1, 0))
     f.call("Py_DecRef", free)
     f.call("Py_DecRef", storage)
-    f.ret(0)
-    return f
 
 
-def _release() -> IRFunction:
+@ir_function
+def _release(f: IRFunction, found: str) -> None:
     """Release the result of a call, which is 0 if the call failed."""
-    f = IRFunction("release", ("found",))
-    with f.if_then(f.compare("ne", f["found"], 0)):
-        f.call("Py_DecRef", f["found"])
-    f.ret(0)
-    return f
+    with f.when("ne", found, 0):
+        f.call("Py_DecRef", found)
 
 
-def _new_array() -> IRFunction:
+@ir_function
+def _new_array(f: IRFunction, known: str, record: str, row: str, to: str) -> None:
     """Create an Array on new memory, whose address is written to ``to``; 0 on failure."""
-    f = IRFunction("result", ("known", "record", "row", "to"))
-    storage = f.call("memory", f["known"], f["row"], f.load(f["record"], _QUEUE),
-                     f.load(f["record"], _OWNERS))
-    with f.if_then(f.compare("eq", storage, 0)):
-        f.ret(0)
+    storage = f.call("new_storage", known, row, f.load(record, _QUEUE),
+                     f.load(record, _OWNERS))
+    f.ret_if(0, "eq", storage, 0)
     array = f.call("PyType_GenericAlloc", _constant(f, "array"), 0)
-    with f.if_then(f.compare("eq", array, 0)):
+    with f.when("eq", array, 0):
         f.call("Py_DecRef", storage)
         f.ret(0)
     _init_slot(f, array, "_uop", _constant(f, "none"))
@@ -284,113 +242,107 @@ def _new_array() -> IRFunction:
     _init_slot(f, array, "_storage", storage)
     f.call("Py_DecRef", storage)
     for i, name in enumerate(("_shape", "_dtype", "weak")):
-        _init_slot(f, array, name, f.load(f["row"], 3 + i))
-    f.store(f["to"], 0, f.call("PyLong_AsSsize_t", _load_slot(f, storage, "ptr")))
+        _init_slot(f, array, name, f.load(row, 3 + i))
+    f.store(to, 0, f.call("PyLong_AsSsize_t", _load_slot(f, storage, "ptr")))
     f.ret(array)
-    return f
 
 
-def _new_results() -> IRFunction:
+@ir_function
+def _new_results(f: IRFunction, known: str, record: str, rows: str, to: str) -> None:
     """Create the results of a call, and write their addresses from ``to`` on; 0: leave it to
     Python.
     """
-    f = IRFunction("results", ("known", "record", "rows", "to"))
-    count = f.load(f["record"], call_entry.OUTS)
-    with f.if_then(f.compare("ne", f.load(f["record"], _SINGLE_RESULT), 0)):
-        f.ret(f.call("result", f["known"], f["record"], f["rows"], f["to"]))
+    count = f.load(record, call_entry.OUTS)
+    with f.when("ne", f.load(record, _SINGLE_RESULT), 0):
+        f.ret(f.call("new_array", known, record, rows, to))
     results = f.call("PyTuple_New", count)
-    with f.if_then(f.compare("eq", results, 0)):
-        f.ret(0)
+    f.ret_if(0, "eq", results, 0)
     with f.count(count) as i:
-        row = f.word_address(f["rows"], f.mul(i, _RESULT))
-        array = f.call("result", f["known"], f["record"], row, f.word_address(f["to"], i))
-        with f.if_then(f.compare("eq", array, 0)):
+        row = f.word_address(rows, f.mul(i, _RESULT))
+        array = f.call("new_array", known, record, row, f.word_address(to, i))
+        with f.when("eq", array, 0):
             f.call("Py_DecRef", results)
             f.ret(0)
         f.call("PyTuple_SetItem", results, i, array)  # steals the reference
     f.ret(results)
-    return f
 
 
 # ---- the call ---------------------------------------------------------------------------------
 
 
-def _launch() -> IRFunction:
+@ir_function
+def _launch(f: IRFunction, known: str, record: str, arguments: str) -> None:
     """Run a record on arguments. Return its result, 0 on Ctrl-C, 1 if the record does not match."""
-    f = IRFunction("launch", ("known", "record", "arguments"))
-    record, ins = f["record"], f.load(f["record"], call_entry.INS)
-    matches = f.call("matches", f["known"], record, f["arguments"])
-    with f.if_then(f.compare("eq", matches, 0)):
-        f.ret(1)
-    with f.if_then(f.compare("eq", matches, _RAISED)):
-        f.ret(0)
+    ins = f.load(record, call_entry.INS)
+    matches = f.call("matches", known, record, arguments)
+    f.ret_if(1, "eq", matches, 0)
+    f.ret_if(0, "eq", matches, _RAISED)
     objects = f.words(ins)
-    rows = f.call("kept", f["known"], record, f["arguments"], objects)
-    with f.if_then(f.compare("eq", rows, 0)):
-        f.ret(1)
+    rows = f.call("retain_storages", known, record, arguments, objects)
+    f.ret_if(1, "eq", rows, 0)
     block = f.words(f.load(record, call_entry.BLOCK_WORDS))
     argument_words = f.word_address(block, layout.ARGUMENTS)
-    result = f.call("results", f["known"], record, rows, f.word_address(argument_words, ins))
-    with f.if_then(f.compare("eq", result, 0)):
+    result = f.call("new_results", known, record, rows, f.word_address(argument_words, ins))
+    with f.when("eq", result, 0):
         f.call("PyErr_Clear")
-        f.call("let_go", objects, ins)
+        f.call("release_objects", objects, ins)
         f.ret(1)
     with f.count(ins) as i:
         address = _load_slot(f, f.load(f.word_address(objects, i)), "ptr")
         f.store(f.word_address(argument_words, i), 0, f.call("PyLong_AsSsize_t", address))
-    interrupted = f.call("here", record, block, 0)
-    f.call("let_go", objects, ins)
+    interrupted = f.call("run_here", record, block, 0)
+    f.call("release_objects", objects, ins)
     hits = f.load(record, _HITS)
     f.store(hits, 0, f.add(f.load(hits), 1))
-    with f.if_then(f.compare("ne", interrupted, 0)):
+    with f.when("ne", interrupted, 0):
         f.call("Py_DecRef", result)
         f.ret(0)
     f.ret(result)
-    return f
 
 
-def _call_python() -> IRFunction:
+@ir_function
+def _call_python(f: IRFunction, known: str, self: str, arguments: str, count: str,
+                 names: str) -> None:
     """Call the method that is written in Python."""
-    f = IRFunction("in_python", ("known", "self", "arguments", "count", "names"))
     named = f.variable(0)
-    with f.if_then(f.compare("ne", f["names"], 0)):
-        named.set(f.call("PyTuple_Size", f["names"]))
-    count = f.add(f["count"], named.get())
-    objects = f.words(f.add(count, 1))
-    f.store(objects, 0, f["self"])
-    with f.count(count) as i:
-        f.store(f.word_address(objects, f.add(i, 1)), 0, f.load(f.word_address(f["arguments"], i)))
-    f.ret(f.call("PyObject_Vectorcall", _constant(f, "python"), objects, f.add(f["count"], 1),
-                 f["names"]))
-    return f
+    with f.when("ne", names, 0):
+        named.set(f.call("PyTuple_Size", names))
+    total = f.add(count, named.get())
+    objects = f.words(f.add(total, 1))
+    f.store(objects, 0, self)
+    with f.count(total) as i:
+        f.store(f.word_address(objects, f.add(i, 1)), 0, f.load(f.word_address(arguments, i)))
+    f.ret(f.call("PyObject_Vectorcall", _constant(f, "python"), objects, f.add(count, 1), names))
 
 
-def _call() -> IRFunction:
+@ir_function
+def _call(f: IRFunction, self: str, arguments: str, count: str, names: str) -> None:
     """The method; ``names``: of keywords, whose values follow the arguments."""
-    f = IRFunction("call", ("self", "arguments", "count", "names"))
     known = f.emit("load i64, ptr @known", "v")
-    records = f.load(f.add(f["self"], f.load(known, _CONSTANTS["records"])))
-    with f.if_then(f.compare("eq", f["names"], 0)), f.if_then(f.compare("ne", records, 0)):
+    records = f.load(f.add(self, f.load(known, _CONSTANTS["records"])))
+    with f.when("eq", names, 0), f.when("ne", records, 0):
         traces = f.call("PyObject_GetAttr", f.load(known, _CONSTANTS["open"]),
                         f.load(known, _CONSTANTS["scopes"]))
-        with f.if_then(f.compare("eq", traces, 0)):
-            f.ret(0)
+        f.ret_if(0, "eq", traces, 0)
         depth = f.call("PyList_Size", traces)
         f.call("Py_DecRef", traces)
-        with f.if_then(f.compare("eq", depth, 0)):
+        with f.when("eq", depth, 0):
             f.call("Py_IncRef", records)  # another thread may replace them
             with f.count(f.call("PyTuple_Size", records)) as i:
                 entry_tuple = f.call("PyTuple_GetItem", records, i)
                 record = f.call("PyLong_AsSsize_t", f.call("PyTuple_GetItem", entry_tuple, 0))
-                with f.if_then(f.compare("eq", f.load(record, _ARGUMENTS), f["count"])):
-                    result = f.call("launch", known, record, f["arguments"])
-                    with f.if_then(f.compare("ne", result, 1)):
+                with f.when("eq", f.load(record, _ARGUMENTS), count):
+                    result = f.call("launch", known, record, arguments)
+                    with f.when("ne", result, 1):
                         f.call("Py_DecRef", records)
                         f.ret(result)
             f.call("Py_DecRef", records)
-    f.ret(f.call("in_python", known, f["self"], f["arguments"], f["count"], f["names"]))
-    return f
+    f.ret(f.call("call_python", known, self, arguments, count, names))
 
+
+FUNCTIONS = (_set_constants, _variable, _attribute, _watched, _matches, _retain_storages,
+             _release_objects, _release, _new_storage, _new_array, _new_results, _launch,
+             _call_python, _call)
 
 # ---- in Python --------------------------------------------------------------------------------
 
@@ -431,7 +383,7 @@ class NativeCallFactory:
         known = (ctypes.c_int64 * len(_CONSTANTS))(*map(id, objects), *offsets)
         definition = call_entry.MethodDef(b"__call__", self._addresses["call"], _METHOD, _DOC)
         self._retained += [objects, known, definition]
-        ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(self._addresses["know"])(
+        ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(self._addresses["set_constants"])(
             ctypes.addressof(known))
         make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
             ("PyDescr_NewMethod", ctypes.pythonapi))

@@ -86,7 +86,7 @@ class _WorkerThreads:
         self._arguments[offset + layout.QUEUE] = self.address
         self._arguments[offset + layout.PRIVATE_SCRATCH] = self._private[i].ptr
         thread = ctypes.c_void_p()
-        code = self.lib.addresses["help" if i else "lead"]
+        code = self.lib.addresses["worker_loop" if i else "leader_loop"]
         failed = self.lib.create(ctypes.byref(thread), None, code,
                                  ctypes.addressof(self._arguments) + 8 * offset)
         if not failed:

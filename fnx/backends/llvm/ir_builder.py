@@ -3,21 +3,23 @@
 Every value is an i64 (addresses too); memory is words of 8 bytes at (address, index). Local
 variables are stack slots; ``with`` statements create blocks:
 
->>> f = IRFunction("count", ("limit",))
->>> i = f.variable(0)
->>> with f.loop():
-...     with f.if_then(f.compare("uge", i.get(), f["limit"])):
-...         f.leave()
-...     i.set(f.add(i.get(), 1))
->>> f.ret(i.get())
->>> print(f.text().splitlines()[0])
+>>> @ir_function
+... def count(f: IRFunction, limit: str) -> None:
+...     i = f.variable(0)
+...     with f.loop():
+...         f.ret_if(i.get(), "uge", i.get(), limit)
+...         i.set(f.add(i.get(), 1))
+>>> print(count().text().splitlines()[0])
 define i64 @count(i64 %limit) nounwind {
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 IRValue = str | int  # an SSA name or a constant
 
@@ -40,7 +42,7 @@ class Variable:
 
 
 class IRFunction:
-    """A function under construction; ``self["name"]`` is a parameter."""
+    """A function under construction."""
 
     def __init__(self, name: str, params: Sequence[str]) -> None:
         self.name, self.params = name, tuple(params)
@@ -49,10 +51,6 @@ class IRFunction:
         self._count = 0
         self._is_terminated = False  # whether the current block has its terminator
         self._exits: list[tuple[str, str]] = []  # (next iteration, exit) of each open loop
-
-    def __getitem__(self, param: str) -> str:
-        assert param in self.params
-        return f"%{param}"
 
     def text(self) -> str:
         """The function as LLVM IR."""
@@ -106,9 +104,19 @@ class IRFunction:
     def mul(self, a: IRValue, b: IRValue) -> str:
         return self.binary("mul", a, b)
 
-    def compare(self, relation: str, a: IRValue, b: IRValue) -> str:
-        """Compare integers, for ``when``."""
-        return self.emit(f"icmp {relation} i64 {a}, {b}", "c")
+    def compare(self, relation: str, a: IRValue, b: IRValue, bits: int = 64) -> str:
+        """Compare integers of so many bits, for ``if_then``."""
+        return self.emit(f"icmp {relation} i{bits} {a}, {b}", "c")
+
+    def when(self, relation: str, a: IRValue, b: IRValue, bits: int = 64
+             ) -> AbstractContextManager[None]:
+        """Run the block if a comparison holds."""
+        return self.if_then(self.compare(relation, a, b, bits))
+
+    def ret_if(self, value: IRValue, relation: str, a: IRValue, b: IRValue, bits: int = 64) -> None:
+        """Return a value from the function if a comparison holds."""
+        with self.when(relation, a, b, bits):
+            self.ret(value)
 
     def umin(self, a: IRValue, b: IRValue) -> str:
         """Return the smaller of two unsigned values."""
@@ -214,3 +222,19 @@ class IRFunction:
         """Return from the function."""
         self.emit(f"ret i64 {value}")
         self._is_terminated = True
+
+
+def ir_function(emit: Callable[..., None]) -> Callable[..., IRFunction]:
+    """Return a builder of the function that ``emit`` writes, with its name and parameters.
+
+    The keyword-only parameters of ``emit`` are known when it is built. Where it does not return, it
+    returns 0.
+    """
+    @functools.wraps(emit)
+    def build(**known: Any) -> IRFunction:
+        params = emit.__code__.co_varnames[1:emit.__code__.co_argcount]
+        f = IRFunction(emit.__name__.removeprefix("_"), params)
+        emit(f, *[f"%{param}" for param in params], **known)
+        f.ret(0)
+        return f
+    return build
