@@ -29,16 +29,34 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from fnx.core.ir import ops
 from fnx.core.ir.cache import MEGABYTE, Cache, find_graphs, graph_bytes, memoized
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, ops_and_dtypes
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.support.config import config
 from fnx.core.support.errors import SpecError
 from fnx.core.support.process import load
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
+
+Feature = Op | DType | str
+MASKED_LOAD = "masked LOAD"
+
+
+def find_features(state: Any) -> set[Feature]:
+    """Return what passes look for in the graphs of a state, also inside FUNCTIONs: ops, dtypes,
+    whether a LOAD has a condition, and whether that of a WHERE is unlikely."""
+    found: set[Feature] = set()
+    for node in toposort(find_graphs(state), into_functions=True):
+        found.add(node.op)
+        found.add(node.dtype)
+        if node.op is ops.LOAD and len(node.src) > 1:
+            found.add(MASKED_LOAD)
+        elif node.op is ops.WHERE and node.arg == ops.UNLIKELY:
+            found.add(ops.UNLIKELY)
+    return found
 
 
 class Pass(Record):
@@ -48,7 +66,8 @@ class Pass(Record):
         name: its name in errors, timings and reports.
         run: the function, applied to the output of the previous pass.
         before, after: the levels whose spec holds before and after it; "text" has none.
-        op_filter: ops and dtypes; the pass is skipped if the graph contains none of them.
+        features: the pass is skipped if the graph has none of these (``features``).
+        needs: the pass is skipped if this is false of its input.
         takes_target: whether ``run`` also takes the Target.
         why: maps input and output to a line for each decision, for the observer.
         rules: the rewrite rules it applies, if it is a rewrite.
@@ -58,17 +77,20 @@ class Pass(Record):
     run: Callable[..., Any]
     before: str
     after: str
-    op_filter: frozenset[Op | DType] | None = None
+    features: frozenset[Feature] | None = None
     takes_target: bool = False
     why: Callable[[Any, Any], Sequence[str]] | None = None
     rules: RuleSet | None = None
+    needs: Callable[[Any], bool] | None = None
 
     __eq__ = object.__eq__  # entries of a table: identity
     __hash__ = object.__hash__
 
-    def is_relevant(self, present: set[Op | DType]) -> bool:
-        """Whether the pass has something to do, given the ops and dtypes present."""
-        return self.op_filter is None or not self.op_filter.isdisjoint(present)
+    def is_relevant(self, state: Any, present: set[Feature]) -> bool:
+        """Whether the pass has something to do, given the features of its input."""
+        if self.features is not None and self.features.isdisjoint(present):
+            return False
+        return self.needs is None or self.needs(state)
 
 
 class PassTrace(Record):
@@ -117,16 +139,16 @@ class Driver:
         Raises:
             SpecError: the input or output of a pass violates the spec of its level.
         """
-        present: set[Op | DType] | None = None  # of ``state``; None if unknown
+        present: set[Feature] | None = None  # of ``state``; None if unknown
         for step in passes:
             if config.check_spec:
                 _check(state, step.before, f"before pass {step.name}")
             counts_before = step.rules.counts.copy() if self.on_pass and step.rules else None
             start = time.perf_counter()
-            if present is None and step.op_filter is not None:
-                present = ops_and_dtypes(find_graphs(state))
+            if present is None and step.features is not None:
+                present = find_features(state)
             after = state
-            if step.name != self.target.unfused and (present is None or step.is_relevant(present)):
+            if step.name != self.target.unfused and step.is_relevant(state, present or set()):
                 after = step.run(state, self.target) if step.takes_target else step.run(state)
             elapsed_ms = (time.perf_counter() - start) * 1e3
             self.milliseconds[step.name] = self.milliseconds.get(step.name, 0.0) + elapsed_ms

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
+from operator import attrgetter
 
 from fnx.core.ir import accessors, build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import STORAGE_ONLY
@@ -45,13 +46,12 @@ from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.attention.candidates import may_have_products
-from fnx.lower.codegen import kernel_code
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
 from fnx.lower.driver import Driver, Pass, PassTrace
 from fnx.lower.emit.sorting import generalize_length
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, build_kernels
+from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, build_kernels, reads_slices
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
 from fnx.lower.kernel.coalesce import coalesce
@@ -65,7 +65,12 @@ from fnx.lower.memory.commands import Block, Launch, Launches, LaunchKind, build
 from fnx.lower.memory.in_place import aliasable_slots, copied_slots, donated_pairs, scatter_updates
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
-from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduledKernels, ScheduleInput
+from fnx.lower.target_lowerings import (
+    TARGET_LOWERINGS,
+    ScheduledKernels,
+    ScheduleInput,
+    kernel_code,
+)
 from fnx.lower.tensor.fold_comparisons import BOOLEAN_RULES, fold_comparisons
 from fnx.lower.tensor.fuse_argreduce import fuse_argreduce
 from fnx.lower.tensor.inline import inline
@@ -192,23 +197,17 @@ def explain_full_kernels(_: UOp, fusion: Fusion) -> list[str]:
     return lines
 
 
-def lift_to_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """Lift a function of FUNCTIONs without bodies to one that also rewrites each distinct body."""
+def lift_to_bodies(run: Callable[..., UOp]) -> Callable[..., UOp]:
+    """Lift a function of FUNCTIONs without bodies to one that also rewrites each distinct body.
+    Both may also take the target."""
     @wraps(run)
-    def on_each(fn: UOp) -> UOp:
+    def on_each(fn: UOp, *target: Target) -> UOp:
         rewritten: dict[UOp, UOp] = {}
         for body in toposort([fn], into_functions=True):
             if body.op is ops.FUNCTION:
-                rewritten[body] = run(body.with_operands(tuple(substitute(body.src, rewritten))))
+                src = tuple(substitute(body.src, rewritten))
+                rewritten[body] = run(body.with_operands(src), *target)
         return rewritten[fn]
-    return on_each
-
-
-def lift_to_bodies_for(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], UOp]:
-    """As ``lift_to_bodies``, for functions that also take the target."""
-    @wraps(run)
-    def on_each(fn: UOp, target: Target) -> UOp:
-        return lift_to_bodies(lambda body: run(body, target))(fn)
     return on_each
 
 
@@ -226,6 +225,15 @@ def tile_regions(fn: UOp, target: Target) -> UOp:  # its kernels need loops and 
                                          again=in_order)
         return tiled_body
     return lift_to_bodies(tile_body)(fn)
+
+
+@wraps(limit_bindings)
+def kernelize(fn: UOp, target: Target) -> Fusion:
+    fusion = Fusion(fn)
+    if target.unfused or target.max_buffers or any(n.op is ops.CONCAT for n in fusion.nodes):
+        limited: Fusion = limit_bindings(fusion, target)
+        return limited
+    return fusion.run()
 
 
 def predicted_time(fn: UOp, target: Target) -> float:
@@ -253,53 +261,54 @@ SELECT_OPS = frozenset({ops.WHERE})
 CONCAT_OPS = frozenset({ops.CONCAT})
 
 POST_ATTENTION_PASSES = (
-    Pass("split_reduction", lift_to_bodies_for(split_reduction), "tensor", "tensor",
-         op_filter=REDUCE_OPS, takes_target=True),
-    Pass("split_concat_by_buffer_limit", lift_to_bodies_for(split_concat_by_buffer_limit),
-         "tensor", "tensor", op_filter=CONCAT_OPS, takes_target=True),
+    Pass("split_reduction", lift_to_bodies(split_reduction), "tensor", "tensor",
+         features=REDUCE_OPS, takes_target=True),
+    Pass("split_concat_by_buffer_limit", lift_to_bodies(split_concat_by_buffer_limit),
+         "tensor", "tensor", features=CONCAT_OPS, takes_target=True),
 )
 TENSOR_PASSES = (
-    Pass("inline", inline, "tensor", "tensor", op_filter=CALL_OPS),
+    Pass("inline", inline, "tensor", "tensor", features=CALL_OPS),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
-         "tensor", "tensor", op_filter=FOLD_OPS),
+         "tensor", "tensor", features=FOLD_OPS),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
-         op_filter=SHRINK_OPS),
-    Pass("two_pass_scan", lift_to_bodies_for(two_pass_scan), "tensor", "tensor", op_filter=LOOP_OPS,
+         features=SHRINK_OPS),
+    Pass("two_pass_scan", lift_to_bodies(two_pass_scan), "tensor", "tensor", features=LOOP_OPS,
          takes_target=True),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
-    Pass("fuse_loop_into_kernel", lift_to_bodies_for(fuse_loops), "tensor", "tensor",
-         op_filter=LOOP_OPS, takes_target=True, why=explain_loops),
+    Pass("fuse_loop_into_kernel", lift_to_bodies(fuse_loops), "tensor", "tensor",
+         features=LOOP_OPS, takes_target=True, why=explain_loops),
     Pass("fold_transposes", lift_to_bodies(fold_transposes), "tensor", "tensor",
-         op_filter=KERNEL_OPS),
+         features=KERNEL_OPS),
     Pass("fold_comparisons", lift_to_bodies(fold_comparisons), "tensor", "tensor",
-         op_filter=FOLDABLE_OPS),
-    Pass("one_hot_to_gather", lift_to_bodies_for(one_hot_to_gather), "tensor", "tensor",
-         op_filter=EQUALITY_OPS, takes_target=True),
+         features=FOLDABLE_OPS),
+    Pass("one_hot_to_gather", lift_to_bodies(one_hot_to_gather), "tensor", "tensor",
+         features=EQUALITY_OPS, takes_target=True),
     Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor",
-         op_filter=SELECT_OPS),
-    Pass("attention", tile_regions, "tensor", "tensor", op_filter=REDUCE_OPS, takes_target=True,
+         features=SELECT_OPS),
+    Pass("attention", tile_regions, "tensor", "tensor", features=REDUCE_OPS, takes_target=True,
          why=explain_regions),
     *POST_ATTENTION_PASSES,
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
-    Pass("kernelize", limit_bindings, "tensor", "tensor", takes_target=True,
+    Pass("kernelize", kernelize, "tensor", "tensor", takes_target=True,
          why=explain_full_kernels),
     Pass("ranges", build_kernels, "tensor", "kernel"),
-    Pass("fold_slices", fold_slices, "kernel", "kernel"),
+    Pass("fold_slices", fold_slices, "kernel", "kernel", needs=reads_slices),
 )
 KERNEL_PASSES = (
     Pass("promote_to_compute_dtype", lift_to_kernel(promote_to_compute_dtype), "kernel", "kernel",
-         op_filter=STORAGE_ONLY),
+         features=STORAGE_ONLY),
     Pass("hoist_scalar_factors", lift_to_kernel(hoist_scalar_factors, user_written=False), "kernel",
-         "kernel", op_filter=REDUCE_OPS),
+         "kernel", features=REDUCE_OPS),
     Pass("coalesce", lift_to_kernel(coalesce, user_written=False), "kernel", "kernel"),
     Pass("unroll_columns", lift_to_kernel(unroll_columns, user_written=False), "kernel", "kernel",
-         op_filter=SELECT_OPS),
+         features=SELECT_OPS),
     Pass("split_index_sets", lift_to_kernel(split_index_sets, user_written=False), "kernel",
-         "kernel", op_filter=SELECT_OPS),
-    Pass("row_epilogues", row_epilogues, "kernel", "kernel", op_filter=REDUCE_OPS),
-    Pass("runtime_extents", runtime_extents, "kernel", "kernel", takes_target=True),
+         "kernel", features=SELECT_OPS),
+    Pass("row_epilogues", row_epilogues, "kernel", "kernel", features=REDUCE_OPS),
+    Pass("runtime_extents", runtime_extents, "kernel", "kernel", takes_target=True,
+         needs=attrgetter("dynamic_shapes")),
     Pass("canonicalize", lift_to_kernel(canonicalize), "kernel", "kernel"),
 )
 COMMAND_PASSES = (
@@ -307,7 +316,7 @@ COMMAND_PASSES = (
     Pass("commands", build_block, "kernel", "command"),
 )
 LOOP_PASSES = (
-    Pass("loop_kernels", loop_kernels, "command", "command", op_filter=frozenset({ops.CMD_LOOP}),
+    Pass("loop_kernels", loop_kernels, "command", "command", features=frozenset({ops.CMD_LOOP}),
          takes_target=True),
 )
 
@@ -366,8 +375,7 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
 
     blocks = Blocks(driver, ready, schedules)
     fn = driver.run(TENSOR_PASSES, fn)
-    results = unique_results(fn).src
-    donations = donated_pairs(fn, results, donated)
+    donations = donated_pairs(fn, unique_results(fn).src, donated) if donated else ()
     block = blocks.lower(fn, dynamic_shapes, carried=donations)
     commands = driver.run(LOOP_PASSES, block.commands)
     if commands is not block.commands:
@@ -412,8 +420,7 @@ class Blocks:
         return self.cache[key]
 
     def lower(self, fn: UOp, dynamic_shapes: bool, ins: Sequence[int] = (),
-              outs: Sequence[int] = (),
-           carried: CarriedPairs = ()) -> Block:
+              outs: Sequence[int] = (), carried: CarriedPairs = ()) -> Block:
         """Lower a FUNCTION to a Block.
 
         Args:
@@ -422,7 +429,8 @@ class Blocks:
             ins, outs: alignments of parameters and results; by default ``ALIGNMENT``.
             carried: (result, parameter) pairs: the result may be written over the parameter.
         """
-        fn = scatter_updates(fn, unique_results(fn).src, carried)
+        if carried:
+            fn = scatter_updates(fn, unique_results(fn).src, carried)
         steps: list[KernelStep | ControlFlowStep] = self.driver.run(FUSION_PASSES, fn)
         results = unique_results(fn).src
         alignments = dict(zip(results, outs))

@@ -1,4 +1,4 @@
-"""Target lowerings: what each kind of target adds to the pipeline, in one place.
+"""Target lowerings: what each kind of target adds to the pipeline, and code generation by it.
 
 Facts of a target are in core/support/target.py, a value that is part of cache keys. Its behavior is
 the entry of ``TARGET_LOWERINGS`` for its ``kind``: how kernels get their loops, how a tiled kernel
@@ -12,25 +12,39 @@ it is.
     nvptx       LLVM IR for thread blocks (lower/render/nvptx.py)
     c           C source, to be compiled elsewhere (lower/render/c.py)
     wgsl        WGSL for workgroups; it has no 64-bit types (lower/render/wgsl.py)
+
+**Code generation**: a tiled KERNEL -> its KernelCode, by the passes of its target machine.
+
+    KernelCode(symbol, key, extents, program(), text()) = kernel_code(kernel, driver)
+
+The passes run only if no cache has the object. The cache key needs no lowering: it is a digest of
+the tiled kernel (without names and source lines), the target, which includes the compiler's
+version, and fnx's own sources. So a cached kernel costs one walk over its nodes.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import wraps
+from typing import Any
 
-from fnx.core.ir import build, ops
+from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.accessors import extent
 from fnx.core.ir.dtypes import STORAGE_ONLY
+from fnx.core.ir.kernel_code import KernelCode
+from fnx.core.ir.ops import Op
 from fnx.core.ir.tiling import Bind, Schedule, StageOperand
 from fnx.core.ir.uop import UOp, copy_locs, toposort
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import KernelError
 from fnx.core.support.process import lazy_function
 from fnx.core.support.record import Record
+from fnx.core.support.source_digests import source_digest
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
-from fnx.lower.driver import Pass
-from fnx.lower.emit import scratch
+from fnx.lower.driver import MASKED_LOAD, Driver, Pass
+from fnx.lower.emit import scratch, sorting
 from fnx.lower.emit.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.merge_bounds_checks import merge_bounds_checks
@@ -116,7 +130,7 @@ class TargetLowering(Record):
     loop_kernels: bool = False
 
 
-# ---- passes over one kernel -------------------------------------------------------------------
+# ---- passes over one kernel ---------------------------------------------------------------------
 
 
 def choose_schedule(work: ScheduleInput, target: Target) -> ScheduleInput:
@@ -205,7 +219,7 @@ TILING = (
 )
 
 
-# ---- the host ---------------------------------------------------------------------------------
+# ---- the host -----------------------------------------------------------------------------------
 
 
 def host_extents(kernel: UOp) -> Mapping[str, UOp]:
@@ -239,12 +253,13 @@ HOST = TargetLowering(
         Pass("mask_finished_lanes", mask_finished_lanes, "kernel", "kernel", frozenset({ops.LOOP})),
         Pass("emulate_unsupported_dtypes", emulate_unsupported_dtypes, "kernel", "kernel",
              STORAGE_ONLY, True),
-        Pass("clamp_uniform_mask_addresses", clamp_uniform_mask_addresses, "kernel", "kernel"),
+        Pass("clamp_uniform_mask_addresses", clamp_uniform_mask_addresses, "kernel", "kernel",
+             frozenset({MASKED_LOAD})),
         Pass("merge_bounds_checks", merge_bounds_checks, "kernel", "kernel", CAST_OPS),
         Pass("decompose", decompose, "kernel", "kernel", takes_target=True),
         Pass("emit", emit_program, "kernel", "program", takes_target=True),
         Pass("outline_cold_branches", outline_cold_branches, "program", "program",
-             frozenset({ops.WHERE})),
+             frozenset({ops.UNLIKELY})),
         Pass("render", host.render, "program", "text"),
     ),
     module=host.module,
@@ -255,7 +270,7 @@ HOST = TargetLowering(
 )
 
 
-# ---- thread blocks ----------------------------------------------------------------------------
+# ---- thread blocks ------------------------------------------------------------------------------
 
 
 workgroups_for_knobs = lazy_function("fnx.lower.schedule.workgroup_heuristics",
@@ -352,3 +367,107 @@ C = TargetLowering(
 
 TARGET_LOWERINGS = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx": NVPTX,
                     "wgsl": WGSL, "c": C}
+
+
+# ---- code generation ----------------------------------------------------------------------------
+
+
+inline_command_loop = lazy_function("fnx.lower.loops.inline_command_loop", "inline_command_loop")
+resumable_loop = lazy_function("fnx.lower.loops.resumable_loop", "resumable_loop")
+PACKAGES = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
+
+
+def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
+    """Return the code of a tiled KERNEL for the driver's target.
+
+    >>> from fnx.core.ir import build, dtypes
+    >>> from fnx.core.rewriting import symbolic
+    >>> from fnx.core.support.target import Target
+    >>> r = build.range_(8, 0, "PAR")
+    >>> o = build.index_into(build.ref(0, dtypes.float32, (8,)), r)
+    >>> k = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
+    >>> code = kernel_code(k, Driver(Target("cpu")))
+    >>> symbolic.bounds(code.extents["parallel"])
+    (8, 8)
+    >>> code.text().startswith(f"define void @{code.symbol}(")
+    True
+    """
+    code: KernelCode = driver.memoize("code", kernel, lambda: _code(kernel, driver))
+    return code
+
+
+def _code(kernel: UOp, driver: Driver) -> KernelCode:
+    target = driver.target
+    machine = TARGET_LOWERINGS[target.kind]
+    vectors = "VEC" in machine.kinds
+
+    def key() -> bytes:
+        content = hashlib.sha256(repr(target).encode())
+        content.update(source_digest(PACKAGES))
+        content.update(_digest(kernel))
+        return content.digest()
+
+    def program() -> UOp:
+        result: UOp
+        if kernel.op is ops.CMD_LOOP:
+            lower_loop = resumable_loop if kernel.arg.strip_length else inline_command_loop
+            result = lower_loop(kernel, lambda inner: kernel_code(inner, driver).program())
+            return result
+        result = driver.run([p for p in machine.code if p.after != "text"], kernel)
+        return result
+
+    def text(symbol: str) -> str:
+        kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else program()
+        body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
+        return machine.module(symbol, body)
+
+    if kernel.op is ops.SORT:
+        return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
+                          sort_extents(kernel, vectors))
+    if kernel.op is ops.CMD_LOOP:
+        return KernelCode(key, program, text, loop_extents(kernel, machine))
+    return KernelCode(key, program, text, machine.extents(kernel))
+
+
+def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
+    """Return the launch parameters of a SORT: its rows, and scratch bytes per worker."""
+    return {"parallel": sorting.rows_and_length(sort)[0],
+            "scratch": sorting.scratch(sort, vectors)}
+
+
+def loop_extents(loop: UOp, machine: TargetLowering) -> dict[str, UOp]:
+    """Return the launch parameters of a CMD_LOOP of commands: the largest scratch of its
+    kernels."""
+    nbytes = [0]
+    for run in accessors.all_execs(loop):
+        scalars = [build.const_of(s) for s in run.src[1:] if s.op is ops.CONST]
+        nbytes.append(evaluate(machine.extents(run.src[0])["scratch"], dict(enumerate(scalars))))
+    return {"parallel": build.index_const(1), "scratch": build.index_const(max(nbytes))}
+
+
+# ---- digests ------------------------------------------------------------------------------------
+
+# The part of each arg that affects the computation; the rest are names.
+_ARG_CONTENT: dict[Op, Callable[[Any], Any]] = {
+    ops.RANGE: lambda arg: (arg.id, arg.kind),
+    ops.REF: lambda arg: (arg.slot, arg.alignment, arg.exceeds_cache),
+    ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
+    ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
+    ops.CARRY: lambda arg: (arg.id, arg.i),
+    ops.LOOP: lambda arg: (arg.id, len(arg.outs)),
+    ops.KERNEL: lambda arg: (arg.order, arg.index_fits_int32),
+    ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (),
+    ops.CMD_LOOP: lambda arg: (arg.trips, arg.strip_length),
+}
+
+
+def _digest(kernel: UOp) -> bytes:
+    """Return a digest of the kernel's content, equal in every process and without names."""
+    number: dict[UOp, int] = {}
+    lines = []
+    for node in toposort([kernel]):
+        arg_content = _ARG_CONTENT.get(node.op)
+        arg = node.arg if arg_content is None else arg_content(node.arg)
+        lines.append(f"{node.op.name} {node.dtype.name} {arg!r} {[number[s] for s in node.src]}")
+        number[node] = len(number)
+    return hashlib.sha256("\n".join(lines).encode()).digest()

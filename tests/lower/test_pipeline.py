@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.uop import UOp, ops_and_dtypes
+from fnx.core.ir.uop import UOp
 from fnx.core.support.config import override
 from fnx.core.support.errors import SpecError
 from fnx.core.support.target import Target
 from fnx.lower import driver, pipeline
-from fnx.lower.driver import Driver, Pass, PassTrace, find_graphs
+from fnx.lower.driver import Driver, Pass, PassTrace, find_features, find_graphs
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.memory.commands import Block, Launches
@@ -97,17 +97,18 @@ def test_a_mutated_graph_is_refused_before_each_pass(step: Pass) -> None:
                          ids=lambda step: step.name)
 def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
     before, after = last_run(step.name).before, mutated(last_run(step.name).after)
-    broken = step.replace(run=lambda *given: after, op_filter=None)
+    broken = step.replace(run=lambda *given: after, features=None, needs=None)
     with pytest.raises(SpecError, match=f"after pass {step.name}: {step.after} level: "
                                         r"expected .*; got <"):
         Driver(HOST).run([broken], before)
 
 
-@pytest.mark.parametrize("step", [p for p in passes(HOST) if p.op_filter is not None],
+@pytest.mark.parametrize("step", [p for p in passes(HOST) if p.features or p.needs],
                          ids=lambda step: step.name)
 def test_what_a_pass_is_passed_by_with_it_would_not_change(step: Pass) -> None:
     for ran in history():
-        if ran.name == step.name and not step.is_relevant(ops_and_dtypes(find_graphs(ran.before))):
+        if ran.name == step.name and \
+                not step.is_relevant(ran.before, find_features(ran.before)):
             made = step.run(ran.before, HOST) if step.takes_target else step.run(ran.before)
             assert list(find_graphs(made)) == list(find_graphs(ran.before))
             assert ran.after is ran.before

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core.ir import dtypes, low_precision, op_args, operand_checks, ops
+from fnx.core.ir import dtypes, low_precision, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
@@ -111,10 +111,10 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     shape = src[0].shape
     for s in src:
         if s.dtype is not dtype or s.shape != shape:
-            raise operand_checks.operand_error(op, src)
+            raise ops.operand_error(op, src)
     fits = len(src) == op.arity and dtype.scalar in op.types
     if not fits:
-        raise operand_checks.operand_error(op, src)
+        raise ops.operand_error(op, src)
     if op.result == "bool":
         return UOp(op, dtypes.bool_, src, arg)
     return UOp(op, dtype, src, arg)
@@ -163,7 +163,7 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     """Select ``a`` where ``condition`` holds, else ``b``."""
     if condition.dtype is not dtypes.bool_ or a.dtype is not b.dtype or \
             not condition.shape == a.shape == b.shape:
-        raise operand_checks.operand_error(ops.WHERE, (condition, a, b))
+        raise ops.operand_error(ops.WHERE, (condition, a, b))
     return UOp(ops.WHERE, a.dtype, (condition, a, b))
 
 
@@ -247,7 +247,7 @@ def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
     If x is constant along its axis ``offset`` these are sliding windows. ``length`` is the number
     of windows, by default all that fit.
     """
-    n, size = operand_checks.check_window_axes("unfold", x, axis, offset, stride, dilation)
+    n, size = ops.check_window_axes("unfold", x, axis, offset, stride, dilation)
     max_count = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
     count = max_count if length is None else length
     if count < 0 or size and count > max_count:  # empty windows fit anywhere
@@ -262,7 +262,7 @@ def fold(windows: UOp, axis: int, offset: int, stride: int, dilation: int, lengt
     The other elements along ``axis``, of the given length, are zero (False). Summing the result
     over the axis ``offset`` adds overlapping windows (col2im).
     """
-    count, size = operand_checks.check_window_axes("fold", windows, axis, offset, stride, dilation)
+    count, size = ops.check_window_axes("fold", windows, axis, offset, stride, dilation)
     if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
         raise OutOfBoundsError(f"fold: expected {count} windows of {size} to fit, got length "
                                f"{length}")
@@ -316,7 +316,7 @@ def arg_pair(key: UOp, index: UOp) -> UOp:
     key = to_compute(key)
     if key.shape != index.shape or not index.dtype.is_integer or \
             not ops.MAX.accepts_dtype(key.dtype):
-        raise operand_checks.operand_error(ops.ARG_PAIR, (key, index))
+        raise ops.operand_error(ops.ARG_PAIR, (key, index))
     return UOp(ops.ARG_PAIR, index.dtype, (key, index))
 
 
@@ -333,7 +333,7 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first_only: bool = False) ->
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
-    operand_checks.check_monoid("reduce", monoid, x.dtype)
+    ops.check_monoid("reduce", monoid, x.dtype)
     if not arg:
         return drop_key(x)
     wide_x = to_compute(x)
@@ -347,7 +347,7 @@ def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
 
     The axes of the indices come first in the result, then the other axes of x.
     """
-    arg = op_args.Gather(operand_checks.check_index_axes(x, index, axes))
+    arg = op_args.Gather(ops.check_index_axes(x, index, axes))
     if 0 in [x.shape[a] for a in arg.axes] and 0 not in index[0].shape:
         raise OutOfBoundsError(f"gather: expected axes with elements, got shape {x.shape}")
     return UOp(ops.GATHER, x.dtype, (x, *index), arg)
@@ -361,8 +361,8 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None
     duplicates apply in index order. Storage-only dtypes are combined in their compute type, and
     rounded once.
     """
-    arg = op_args.Scatter(operand_checks.check_index_axes(x, index, axes), monoid)
-    operand_checks.check_updates(x, gather_shape((x, *index), arg), updates, monoid)
+    arg = op_args.Scatter(ops.check_index_axes(x, index, axes), monoid)
+    ops.check_updates(x, gather_shape((x, *index), arg), updates, monoid)
     if monoid is None or x.dtype.storage is None:
         return UOp(ops.SCATTER, x.dtype, (x, *index, updates), arg)
     return cast(scatter(to_compute(x), index, to_compute(updates), monoid, axes), x.dtype)

@@ -5,6 +5,7 @@ of operands. The entries are in ops.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeVar
 from zlib import crc32
 
@@ -147,12 +148,9 @@ T = TypeVar("T")
 LEAF_BITS = 20  # low bits of a LEAF's id: its position in its trace, the same in every trace
 
 
-def slot_key(arg: Any) -> int:
-    return int(arg.slot)
-
-
-def id_key(arg: Any) -> int:
-    return int(arg.id)
+slot_key, id_key, carry_key = attrgetter("slot"), attrgetter("id"), attrgetter("i")
+gather_key = attrgetter("axes")
+window_key = attrgetter("axis", "offset", "stride", "dilation", "length")
 
 
 def trace_key(arg: Any) -> int:
@@ -163,20 +161,8 @@ def last_key(bits: int) -> int:
     return (1 << 63) + bits
 
 
-def carry_key(arg: Any) -> int:
-    return int(arg.i)
-
-
 def reduce_key(arg: Any) -> Any:
     return arg.monoid.code, arg.axes, arg.first
-
-
-def window_key(arg: Any) -> Any:
-    return arg.axis, arg.offset, arg.stride, arg.dilation, arg.length
-
-
-def gather_key(arg: Any) -> Any:
-    return arg.axes
 
 
 def scatter_key(arg: Any) -> Any:

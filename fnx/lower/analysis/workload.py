@@ -1,21 +1,38 @@
-"""What a schedule is chosen from: extents, strides along ranges, and amounts of work.
+"""What a schedule is chosen from: extents, strides along ranges, amounts of work, contractions.
 
 >>> from fnx.core.ir import build, dtypes
 >>> r, c = build.range_(8, 0), build.range_(5, 1)
 >>> x = build.index_into(build.ref(0, dtypes.float32, (8, 5)), r, c)
 >>> stride(x, c), stride(x, r)
 (1, 5)
+
+Two factors of a sum of products make a reduction a **contraction**:
+
+    sum over k of                      factors
+    x[m, k] * w[k, n]                  x[m, k]            w[k, n]
+    (x[m, k] * w[k, n]) * s[m]         x[m, k]            w[k, n]
+    (x[m, k] * s[m]) * w[k, n]         x[m, k] * s[m]     w[k, n]
+    where(c[m, k], x * w, 0)           x[m, k]            w[k, n]
+    x[m, k] * v[k]                     none: only one factor has result axes of its own
+
+Each factor varies along result axes that the other does not, and both vary along the summed
+axes. So each is re-read for every value of the other's axes, and a register tile of both pays
+off. Fusion asks this of tensor nodes, the scheduler of kernel nodes. The products stay in their
+original order.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.accessors import bound_ranges, buffer, dims, indices
-from fnx.core.ir.uop import UOp, toposort
+from fnx.core.ir.accessors import bound_ranges, buffer, conjuncts, dims, indices, validity
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.rewrite import underlying_const
 
 ASSUMED_EXTENT = 512  # extent assumed if it is known only at run time
 UNKNOWN_STRIDE = 1 << 20  # stride assumed if it is data, or known only at run time
@@ -86,3 +103,109 @@ def leaf_loads(value: UOp) -> list[UOp]:
     """Return the LOADs that a value is made of, without those inside other REDUCEs and STAGEs."""
     return [n for n in toposort([value], stop=lambda n: n.op in (ops.REDUCE, ops.LOAD))
             if n.op is ops.LOAD]
+
+
+# ---- contractions and their factors -------------------------------------------------------------
+
+
+AxisT = TypeVar("AxisT")  # an axis of tensors, a RANGE of kernels
+_MAX_TREE = 32  # nodes of a multiplication tree that are examined
+
+
+def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[AxisT]],
+                summed: frozenset[AxisT]) -> tuple[UOp, UOp] | None:
+    """Return the factors of a REDUCE that is a contraction, else None.
+
+    Args:
+        reduce: the REDUCE.
+        axes: the axes that a node below it varies along.
+        summed: the axes that the REDUCE sums over.
+
+    >>> from fnx.core.ir import dtypes
+    >>> m, n, k = (build.range_(8, id) for id in range(3))
+    >>> x, w, mask = (build.load(build.index_into(build.ref(slot, dtypes.float32, (8, 8)), *at))
+    ...               for slot, at in enumerate([(m, k), (k, n), (m, n)]))
+    >>> total = build.reduce_ranges(build.mul(build.mul(x, mask), w), ops.ADD, [k])
+    >>> found = two_factors(total, lambda node: node.ranges, frozenset({k}))
+    >>> set(found) == {x, w}
+    True
+    """
+    if reduce.arg.monoid is not ops.ADD or not _linear_operands(reduce.src[0]):
+        return None
+    subtrees = _multiply_tree(reduce.src[0])
+    best, best_covered = None, 0
+    varies = {n: axes(n) for n in subtrees}
+    for a, b in itertools.combinations(subtrees, 2):
+        if a not in subtrees[b] and b not in subtrees[a]:
+            own_a, own_b = varies[a] - varies[b], varies[b] - varies[a]
+            covered = len(subtrees[a] | subtrees[b])
+            if covered > best_covered and own_a - summed and own_b - summed \
+                    and not summed.isdisjoint(varies[a] & varies[b]):
+                best, best_covered = (a, b), covered
+    return best
+
+
+def _multiply_tree(value: UOp) -> dict[UOp, set[UOp]]:
+    """Map each node of a multiplication tree to the set of nodes in its subtree."""
+    subtrees: dict[UOp, set[UOp]] = {}
+    stack = [value]
+    while stack:
+        node = stack[-1]
+        operands = _linear_operands(node) if len(subtrees) + len(stack) < _MAX_TREE else ()
+        missing = [s for s in operands if s not in subtrees]
+        if missing:
+            stack += reversed(missing)
+        else:
+            subtrees[stack.pop()] = {node}.union(*[subtrees[s] for s in operands])
+    return subtrees
+
+
+def _linear_operands(node: UOp) -> tuple[UOp, ...]:
+    """Return the operands that a node is linear in, each alone; () for a leaf of the tree."""
+    if node.op is ops.MUL:
+        return node.src
+    if node.op in (ops.NEG, ops.DIV) or node.op is ops.CAST and node.src[0].dtype.is_float:
+        return node.src[:1]
+    if node.op is ops.WHERE and is_zero(node.src[2]):
+        return node.src[1:2]
+    return ()
+
+
+def is_zero(node: UOp) -> bool:
+    """Whether all elements of a node are the constant 0."""
+    constant = underlying_const(node)
+    return constant is not None and build.const_of(constant) == 0
+
+
+def is_zero_unless(value: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether a value is structurally 0 wherever one of the conditions fails."""
+    is_zero_there: dict[UOp, bool] = {}
+    for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
+        src = [is_zero_there[s] for s in node.src if s in is_zero_there]
+        if node.op is ops.LOAD:
+            is_zero_there[node] = _implies(validity(node), conditions) or \
+                _is_staged_zero(node, conditions)
+        elif node.op is ops.WHERE:
+            is_zero_there[node] = is_zero(node.src[2]) and _implies(node.src[0], conditions)
+        else:
+            is_zero_there[node] = is_zero(node) or (node.op in _ZERO_PRESERVING and all(src))
+    return is_zero_there[value]
+
+
+def _is_staged_zero(load: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether a load reads a STAGE that is filled with 0 where one of the conditions fails."""
+    stage = buffer(load)
+    if stage.op is not ops.STAGE:
+        return False
+    filled, = substitute(stage.src[:1], dict(zip(bound_ranges(stage), indices(load))))
+    return is_zero_unless(filled, conditions)
+
+
+_ZERO_PRESERVING = frozenset({ops.MUL, ops.ADD, ops.SUB, ops.NEG, ops.ABS, ops.CAST, ops.AND,
+                              ops.OR, ops.MAX, ops.MIN, ops.MULACC, ops.SQRT})
+
+
+def _implies(condition: UOp | None, required: Sequence[UOp]) -> bool:
+    """Whether ``condition`` has all of ``required`` as conjuncts."""
+    known = set(conjuncts(condition))
+    return all(c in known for part in required for c in conjuncts(part))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fnx.core.ir import build, op_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.support.record import Record
-from fnx.lower.analysis.contraction_factors import two_factors
+from fnx.lower.analysis.workload import two_factors
 from fnx.lower.attention import algebra
 from fnx.lower.attention.expression import Expressions
 from fnx.lower.attention.region import AttentionRegion, RegionReduce

@@ -39,7 +39,7 @@ from fnx.lower.analysis.conditions import (
     as_positive,
     match_masked_reduce,
 )
-from fnx.lower.analysis.contraction_factors import is_zero_unless
+from fnx.lower.analysis.workload import is_zero_unless
 from fnx.lower.emit.expansion import SINGLE_INSTANCE, extent_of
 from fnx.lower.emit.loop_nest import LoopNest, Statement, is_statement
 from fnx.lower.emit.values import Values

@@ -15,7 +15,7 @@ Reductions that follow one another in a group have loops of their own, so a valu
 them is staged, or deliberately computed twice.
 
 A contraction is computed only at an index that covers the group's own, one per group, so that it
-can be tiled. Fusion and schedules ask the same function (lower/analysis/contraction_factors.py).
+can be tiled. Fusion and schedules ask the same function (lower/analysis/workload.py).
 Other factors stay where they were written, since another order of products could overflow where the
 program does not.
 

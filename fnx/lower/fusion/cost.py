@@ -31,7 +31,7 @@ from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
-from fnx.lower.analysis.contraction_factors import two_factors
+from fnx.lower.analysis.workload import two_factors
 from fnx.lower.fusion.group import (
     MAX_SEARCH,
     MAX_SINGLE_ROW,

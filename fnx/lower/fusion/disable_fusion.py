@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
-from fnx.lower.analysis.contraction_factors import two_factors
+from fnx.lower.analysis.workload import two_factors
 from fnx.lower.fusion.kernelize import Fusion
 
 

@@ -14,18 +14,7 @@ from collections.abc import Iterable
 
 from fnx.core.ir import accessors, build, build_calls, ops
 from fnx.core.ir.uop import UOp, rebuild, toposort
-from fnx.lower.fusion.group import memory_of
-
-
-def is_effect_token(node: UOp) -> bool:
-    """Whether it is the token of an effect: its operands belong to earlier effects and are not
-    read."""
-    return node.op is ops.GETTUPLE and build_calls.is_token(node)
-
-
-def drop_tokens(nodes: Iterable[UOp]) -> list[UOp]:
-    """Return the nodes that have a value."""
-    return [n for n in nodes if not build_calls.is_token(n)]
+from fnx.lower.fusion.group import is_effect_token, memory_of
 
 
 def ordered_effects(roots: Iterable[UOp]) -> list[UOp]:

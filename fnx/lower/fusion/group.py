@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
 
-from fnx.core.ir import ops
+from fnx.core.ir import build_calls, ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
@@ -204,6 +204,17 @@ def memory_of(node: UOp) -> UOp:
     while node.op is ops.RESHAPE or node.op is ops.BARRIER:
         node = node.src[0]
     return node
+
+
+def is_effect_token(node: UOp) -> bool:
+    """Whether it is the token of an effect: its operands belong to earlier effects and are not
+    read."""
+    return node.op is ops.GETTUPLE and build_calls.is_token(node)
+
+
+def drop_tokens(nodes: Iterable[UOp]) -> list[UOp]:
+    """Return the nodes that have a value."""
+    return [n for n in nodes if not build_calls.is_token(n)]
 
 
 def gather_source(node: UOp) -> UOp:

@@ -46,7 +46,9 @@ from fnx.lower.fusion.group import (
     are_nested,
     common_prefix,
     creation_order,
+    drop_tokens,
     gather_source,
+    is_effect_token,
     is_misaligned,
     loops_of,
     memory_of,
@@ -73,7 +75,7 @@ class Fusion:
         # nodes that must be written by groups of their own
         self.fn, self.forced_buffers = fn, forced_buffers
         self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
-        self._analyze(effects.drop_tokens(fn.src))
+        self._analyze(drop_tokens(fn.src))
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
         self.extent: dict[int, int] = {}  # of reduction loops
@@ -88,7 +90,7 @@ class Fusion:
 
     def _analyze(self, roots: list[UOp]) -> None:
         """Analyze all nodes that the values of ``roots`` depend on."""
-        self.nodes = toposort(roots, stop=effects.is_effect_token)
+        self.nodes = toposort(roots, stop=is_effect_token)
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
@@ -103,7 +105,7 @@ class Fusion:
     # ---- the walk
 
     def run(self) -> Fusion:
-        results = effects.drop_tokens(self.fn.src)
+        results = drop_tokens(self.fn.src)
         self._walk(set(results))
         if len(results) < len(self.fn.src):
             self._effects(results)
@@ -132,7 +134,7 @@ class Fusion:
                 group = self.writer[effect] = self._new_group(())
                 group.call = effect
                 self.operands[effect] = effects.operands(effect, available, self.writer)
-                roots += effects.drop_tokens(self.operands[effect])
+                roots += drop_tokens(self.operands[effect])
                 self._read(effect)
                 available.add(effect)  # later effects may read it
             self._analyze(roots)
@@ -482,7 +484,7 @@ class Fusion:
             self._wait_in_memory(s, group)
 
     def _read(self, call: UOp) -> None:
-        for s in effects.drop_tokens(self.operands[call]):
+        for s in drop_tokens(self.operands[call]):
             self._use(s, self.writer[call], MEMORY)
 
     def _get(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:

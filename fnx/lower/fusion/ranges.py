@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, maximum, minimum
@@ -55,6 +55,11 @@ class KernelStep(Record):
     @property
     def graphs(self) -> tuple[UOp, ...]:
         return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
+
+
+def reads_slices(steps: Iterable[KernelStep | ControlFlowStep]) -> bool:
+    """Whether any kernel reads slices of arrays."""
+    return any(isinstance(step, KernelStep) and step.reads_slices for step in steps)
 
 
 class ControlFlowStep(Record):

@@ -27,7 +27,7 @@ from operator import attrgetter
 from fnx.core.ir import build, ops
 from fnx.core.ir.accessors import bound_ranges, value
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
-from fnx.lower.analysis.contraction_factors import two_factors
+from fnx.lower.analysis.workload import two_factors
 
 _MAX_FACTOR = 2.0 ** 40
 

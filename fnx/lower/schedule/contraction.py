@@ -19,9 +19,15 @@ from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import Record
-from fnx.lower.analysis.contraction_factors import two_factors
 from fnx.lower.analysis.loops import ranges_of
-from fnx.lower.analysis.workload import epilogue_cost, extent, leaf_loads, stride, volume
+from fnx.lower.analysis.workload import (
+    epilogue_cost,
+    extent,
+    leaf_loads,
+    stride,
+    two_factors,
+    volume,
+)
 
 # summed extent over rows from which strided stores across lanes cost less than packing
 _LONG_SUM_RATIO = 16

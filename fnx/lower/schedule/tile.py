@@ -30,9 +30,8 @@ from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.lower.analysis.canonicalize import canonicalize
-from fnx.lower.analysis.contraction_factors import is_zero_unless
 from fnx.lower.analysis.loops import Loops, ScheduledLoop
-from fnx.lower.analysis.workload import stride
+from fnx.lower.analysis.workload import is_zero_unless, stride
 from fnx.lower.schedule.legality import check_loops, has_data_index
 from fnx.lower.schedule.matrix_units import lower_to_mma
 from fnx.lower.schedule.rolled_epilogue import roll_epilogue

@@ -36,7 +36,7 @@ from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
-from fnx.lower.analysis.contraction_factors import is_zero
+from fnx.lower.analysis.workload import is_zero
 
 _ROW_OVERHEAD = 4       # cycles of overhead per indexed row
 _CHAIN_TERMS = 1 << 10  # approximate terms per accumulator

@@ -17,7 +17,6 @@ from fnx.core.ir.tiling import StageOperand
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
-from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit.barriers import group_count, thread_group
 from fnx.lower.emit.emit import emit_program
@@ -26,6 +25,7 @@ from fnx.lower.emit.lower_threads import lower_threads
 from fnx.lower.legalize.emulate_unsupported_dtypes import emulate_unsupported_dtypes
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
+from fnx.lower.target_lowerings import kernel_code
 from tests.lower import emulator
 
 CHIP = Target("cuda", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80", kind="nvptx",

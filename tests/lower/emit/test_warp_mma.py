@@ -21,7 +21,6 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
-from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit.barriers import group_count
 from fnx.lower.emit.emit import emit_program
@@ -33,6 +32,7 @@ from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.warp_units import schedule_warp_unit
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
+from fnx.lower.target_lowerings import kernel_code
 from tests.lower import emulator
 from tests.lower.schedule.test_matrix_units import matmul, units_in
 

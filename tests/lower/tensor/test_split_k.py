@@ -13,7 +13,7 @@ from fnx.core.ir import dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp import evaluate
 from fnx.core.support.target import Target
-from fnx.lower.analysis.contraction_factors import two_factors
+from fnx.lower.analysis.workload import two_factors
 from fnx.lower.pipeline import lower
 from fnx.lower.tensor.split_reduction import split_k, split_reduction
 
