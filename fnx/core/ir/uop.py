@@ -90,11 +90,11 @@ class UOp:
     ``shape`` and ``ranges`` (free ranges, kernel level) are computed once. ``number`` grows with
     creation. Operands of a commutative op are sorted by ``sort_key``, which depends only on
     content, so the order is the same in every process. ``locs`` are the user's source lines of the
-    node.
+    node. ``polynomial`` and ``bounds`` of an index expression are set by rewriting/symbolic.py.
     """
 
     __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "sort_key", "content_hashes",
-                 "number", "locs", "_digest", "__weakref__")
+                 "number", "locs", "polynomial", "bounds", "_digest", "__weakref__")
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
@@ -105,6 +105,8 @@ class UOp:
     content_hashes: tuple[int, int]
     number: int
     locs: tuple[Location, ...]
+    polynomial: dict[tuple[UOp, ...], int] | None
+    bounds: tuple[int, int] | None
     _digest: bytes | None
 
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -202,7 +204,7 @@ def _intern(key: tuple[Any, ...]) -> UOp:
     node.number = next(_numbers)
     site = current_loc.loc
     node.locs = () if site is None else site.all if type(site) is _AmbiguousLocation else (site,)
-    node._digest = None
+    node.polynomial = node.bounds = node._digest = None
     ref = _Interned(node, _dead.append)
     ref.key = key
     while True:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.cache import find_memo, memoized, memos_of
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import algebra
 from fnx.core.rewriting.algebra import (
@@ -57,7 +57,6 @@ Extent = UOp | int
 MAX_TERMS = 256  # longer products stay atoms: a product of n two-term sums has 2**n terms
 _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that referenced its key would never die
-_POLYNOMIAL, _BOUNDS = "polynomial", "bounds"  # what is memoized of a node
 
 
 # ---- bounds -----------------------------------------------------------------------------------
@@ -75,10 +74,10 @@ def _interval(p: Polynomial) -> Bounds:
 
 
 def _atom_bounds(atom: UOp) -> Bounds:
-    result: Bounds | None = find_memo(atom, _BOUNDS)
+    result = atom.bounds
     if result is None:
         rule = _BOUNDS_RULES.get(atom.op)
-        result = memos_of(atom)[_BOUNDS] = _dtype_bounds(atom) if rule is None else rule(atom)
+        result = atom.bounds = _dtype_bounds(atom) if rule is None else rule(atom)
     return result
 
 
@@ -159,10 +158,10 @@ def bounds(node: UOp) -> Bounds:
     """Return proven bounds (smallest, largest) of an index expression."""
     if node.op in _LEAVES:
         return _atom_bounds(node)
-    result: Bounds | None = find_memo(node, _BOUNDS)
+    result = node.bounds
     if result is None:
         p = _polynomial(node)
-        result = memos_of(node)[_BOUNDS] = (_lower_bound(p), -_lower_bound(add({}, p, -1)))
+        result = node.bounds = (_lower_bound(p), -_lower_bound(add({}, p, -1)))
     return result
 
 
@@ -180,8 +179,7 @@ def _atom_polynomial(node: UOp) -> Polynomial:
     """
     low, high = _atom_bounds(node)
     empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may take no value at all
-    p = from_int(low) if low == high and not empty else _ITSELF
-    memos_of(node)[_POLYNOMIAL] = p
+    p = node.polynomial = from_int(low) if low == high and not empty else _ITSELF
     return {(node,): 1} if p is _ITSELF else p
 
 
@@ -402,7 +400,7 @@ _LEAVES = frozenset({ops.RANGE, ops.VAR, ops.LOAD, ops.CAST, ops.GATHER})
 
 
 def _is_known(node: UOp) -> bool:
-    return find_memo(node, _POLYNOMIAL) is not None or node.op in _LEAVES or \
+    return node.polynomial is not None or node.op in _LEAVES or \
         not (node.dtype is dtypes.index or node.op in _CONDITIONS)
 
 
@@ -418,17 +416,17 @@ def _normalize(root: UOp) -> _NormalForms:
             rule = _CONDITIONS.get(node.op)
             done[node] = node if rule is None else rule(node, done)
             continue
-        p: Polynomial | None = find_memo(node, _POLYNOMIAL)
+        p = node.polynomial
         if p is None:
             row = _ARITHMETIC.get(node.op)
             p = _atom_polynomial(node) if row is None else row(node, done)
-            memos_of(node)[_POLYNOMIAL] = _ITSELF if p == {(node,): 1} else p
+            node.polynomial = _ITSELF if p == {(node,): 1} else p
         done[node] = {(node,): 1} if p is _ITSELF else p
     return done
 
 
 def _polynomial(node: UOp) -> Polynomial:
-    p: Polynomial | None = find_memo(node, _POLYNOMIAL)
+    p = node.polynomial
     if p is None:
         p = _normalize(node)[node]
     return {(node,): 1} if p is _ITSELF else p

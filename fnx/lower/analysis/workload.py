@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges, buffer, conjuncts, dims, indices, validity
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
@@ -40,9 +40,10 @@ UNKNOWN_STRIDE = 1 << 20  # stride assumed if it is data, or known only at run t
 
 def extent(r: UOp) -> int:
     """Return the extent of a range, or the value assumed for it."""
-    n = accessors.extent(r)
-    return int(build.const_of(n)) if n.op is ops.CONST else \
-        min(ASSUMED_EXTENT, symbolic.bounds(n)[1])
+    n = r.src[0]
+    if n.op is ops.CONST:  # not negative: its bits are its value
+        return int(n.arg)
+    return min(ASSUMED_EXTENT, symbolic.bounds(n)[1])
 
 
 def trip_count(r: UOp, step: int = 1) -> int | None:
@@ -52,7 +53,7 @@ def trip_count(r: UOp, step: int = 1) -> int | None:
 
 def is_static(r: UOp) -> bool:
     """Return whether the extent of a range is a constant."""
-    return accessors.extent(r).op is ops.CONST
+    return r.src[0].op is ops.CONST
 
 
 def volume(ranges: Iterable[UOp]) -> int:
