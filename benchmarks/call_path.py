@@ -1,8 +1,9 @@
-"""Profile one first call of ``jit(grad(loss))(x)``: files, functions, changes of file.
+"""Profile one first call of a jitted program: files, functions, changes of file.
 
 This counts what a newcomer who follows that call must read. ``python benchmarks/call_path.py`` runs
-it with an empty object cache and prints the counts, then the time of each package (of the function
-that was running; imports are done earlier, by a call of another function).
+``jit(grad(loss))(x)`` with an empty object cache and prints the counts, then the time of each
+package (of the function that was running; imports are done earlier, by a call of another function).
+``--program NAME`` takes another program, ``--program all`` prints the counts of each.
 
     files        source files of fnx in which a function ran
     functions    functions of fnx that ran
@@ -14,9 +15,11 @@ from __future__ import annotations
 import argparse
 import collections
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -68,21 +71,71 @@ class Walk:
         return str(Path(file.removeprefix(self.package)).parent)
 
 
-def walk() -> Walk:
-    """Profile one first call of the gradient of a small loss."""
-    import fnx
-    import fnx.numpy as jnp
-
+def gradient(fnx: Any, jnp: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The gradient of a small loss."""
     def loss(w: Any, x: Any, y: Any) -> Any:
         return jnp.mean((jnp.tanh(x @ w) - y) ** 2)
 
+    return fnx.grad(loss), (jnp.ones(8), jnp.ones((64, 8)), jnp.ones(64))
+
+
+def mlp_step(fnx: Any, jnp: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """One step of gradient descent of a network of two layers."""
+    def loss(params: Any, x: Any, y: Any) -> Any:
+        w0, b0, w1, b1 = params
+        return jnp.mean((jnp.maximum(x @ w0 + b0, 0) @ w1 + b1 - y) ** 2)
+
+    def step(params: Any, x: Any, y: Any) -> Any:
+        return [p - 0.1 * g for p, g in zip(params, fnx.grad(loss)(params, x, y))]
+
+    params = [jnp.ones((32, 64)), jnp.ones(64), jnp.ones((64, 8)), jnp.ones(8)]
+    return step, (params, jnp.ones((128, 32)), jnp.ones((128, 8)))
+
+
+def attention(fnx: Any, jnp: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """One head of attention."""
+    def head(q: Any, k: Any, v: Any) -> Any:
+        return fnx.nn.softmax(q @ k.T / 8, -1) @ v
+
+    return head, (jnp.ones((512, 64)),) * 3
+
+
+def scan(fnx: Any, jnp: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A recurrent layer."""
+    def layer(w: Any, h: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = jnp.tanh(w @ h + x)
+            return h, h
+        return fnx.lax.scan(step, h, xs)
+
+    return layer, (jnp.ones((16, 16)), jnp.ones(16), jnp.ones((32, 16)))
+
+
+def convolution(fnx: Any, jnp: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A convolution of images with 3x3 kernels, and relu."""
+    def layer(x: Any, w: Any) -> Any:
+        return jnp.maximum(fnx.lax.conv(x, w, (1, 1), "SAME"), 0)
+
+    return layer, (jnp.ones((4, 8, 32, 32)), jnp.ones((16, 8, 3, 3)))
+
+
+PROGRAMS = {made.__name__: made for made in (gradient, mlp_step, attention, scan, convolution)}
+
+
+def walk(program: str = "gradient") -> Walk:
+    """Profile one first call of a program."""
+    import fnx
+    import fnx.lax
+    import fnx.nn
+    import fnx.numpy as jnp
+
     fnx.jit(lambda x: x + 1)(jnp.ones(3)).block_until_ready()
-    x, y, w = jnp.ones((64, 8)), jnp.ones(64), jnp.ones(8)
+    f, args = PROGRAMS[program](fnx, jnp)
     found = Walk(Path(fnx.__file__).parent)
-    step = fnx.jit(fnx.grad(loss))
+    jitted = fnx.jit(f)
     sys.setprofile(found)
     try:
-        step(w, x, y)
+        jitted(*args)
     finally:
         sys.setprofile(None)
     return found
@@ -92,10 +145,17 @@ def main() -> None:
     """Print the counts."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--program", default="gradient", choices=[*PROGRAMS, "all"])
+    program = parser.parse_args().program
+    if program == "all":  # each in a process of its own: another has loaded and cached parts
+        for name in PROGRAMS:
+            shown = subprocess.run([sys.executable, __file__, "--program", name], check=True,
+                                   capture_output=True, text=True).stdout
+            print(f"{name:<14}{shown.splitlines()[0]}")
+        return
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
         os.environ["FNX_CACHE_DIR"] = cache
-        found = walk()
+        found = walk(program)
     print(f"{len(found.files)} files, {len(found.functions)} functions, "
           f"{found.changes} changes of file")
     print(f"\n{'room':<28}{'functions':>10}{'ms':>9}")
