@@ -165,7 +165,7 @@ class Driver:
 
     def run_cached(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
         """As ``run``, memoized: equal states run through the passes once per process."""
-        return self.memoize(passes, state, lambda: self.run(passes, state))
+        return self.memoize(passes, state, partial(self.run, passes, state))
 
     def memoize(self, kind: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
         """Return ``make()``, memoized per process by ``kind``, ``state`` and the target."""

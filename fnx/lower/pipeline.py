@@ -36,7 +36,7 @@ from fnx.core.ir import accessors, build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
-from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
+from fnx.core.ir.uop import UOp, ops_and_dtypes, rebuild, substitute, toposort
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import kernel_label
 from fnx.core.support.process import lazy_function
@@ -229,11 +229,9 @@ def tile_regions(fn: UOp, target: Target) -> UOp:  # its kernels need loops and 
 
 @wraps(limit_bindings)
 def kernelize(fn: UOp, target: Target) -> Fusion:
-    fusion = Fusion(fn)
-    if target.unfused or target.max_buffers or any(n.op is ops.CONCAT for n in fusion.nodes):
-        limited: Fusion = limit_bindings(fusion, target)
-        return limited
-    return fusion.run()
+    if target.unfused or target.max_buffers or ops.CONCAT in ops_and_dtypes(fn.src):
+        return limit_bindings(fn, target)
+    return Fusion(fn).run()
 
 
 def predicted_time(fn: UOp, target: Target) -> float:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import wraps
+from operator import attrgetter
 from typing import Any
 
 from fnx.core.ir import accessors, build, ops
@@ -449,15 +450,15 @@ def loop_extents(loop: UOp, machine: TargetLowering) -> dict[str, UOp]:
 
 # The part of each arg that affects the computation; the rest are names.
 _ARG_CONTENT: dict[Op, Callable[[Any], Any]] = {
-    ops.RANGE: lambda arg: (arg.id, arg.kind),
-    ops.REF: lambda arg: (arg.slot, arg.alignment, arg.exceeds_cache),
-    ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
-    ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
-    ops.CARRY: lambda arg: (arg.id, arg.i),
+    ops.RANGE: attrgetter("id", "kind"),
+    ops.REF: attrgetter("slot", "alignment", "exceeds_cache"),
+    ops.VAR: attrgetter("slot", "low", "high"),
+    ops.STAGE: attrgetter("id", "space", "double"),
+    ops.CARRY: attrgetter("id", "i"),
     ops.LOOP: lambda arg: (arg.id, len(arg.outs)),
-    ops.KERNEL: lambda arg: (arg.order, arg.index_fits_int32),
+    ops.KERNEL: attrgetter("order", "index_fits_int32"),
     ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (),
-    ops.CMD_LOOP: lambda arg: (arg.trips, arg.strip_length),
+    ops.CMD_LOOP: attrgetter("trips", "strip_length"),
 }
 
 

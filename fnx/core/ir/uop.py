@@ -243,8 +243,9 @@ def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int
         near_hash = hash((own_hash, x.content_hashes[1], y.content_hashes[1]))
         far_hash = hash((own_hash, x.sort_key, y.sort_key))
     else:
-        form = own_hash, hash((own_hash, *[s.content_hashes[0] for s in src]))
-        near_hash = hash((own_hash, *[s.content_hashes[1] for s in src]))
+        own_hashes, form_hashes = zip(*[s.content_hashes for s in src]) if src else ((), ())
+        form = own_hash, hash((own_hash, *own_hashes))
+        near_hash = hash((own_hash, *form_hashes))
         far_hash = hash((own_hash, *[s.sort_key for s in src]))
     return ((near_hash & 0x3FFFFFFF) + 1 << 32) + (far_hash & 0xFFFFFFFF), form
 

@@ -62,11 +62,10 @@ def volume(ranges: Iterable[UOp]) -> int:
 
 def stride(access: UOp, r: UOp) -> int:
     """Return the elements between neighbors along r at a LOAD or a STORE; FAR if it is data."""
-    index_dims = list(zip(indices(access), dims(buffer(access))))
-    if all(r not in i.ranges for i, _ in index_dims):
+    if r not in access.ranges:
         return 0
     total, step = 0, 1
-    for i, d in reversed(index_dims):
+    for i, d in reversed(list(zip(indices(access), dims(buffer(access))))):
         c = symbolic.coefficient(i, r) if r in i.ranges else 0
         if not isinstance(c, int):  # the digits of a split index may combine to one index
             combined = symbolic.coefficient(symbolic.element_offset(access), r)

@@ -28,10 +28,10 @@ _ARENA = None  # stands for all nodes that are neither arguments nor results
 _BoundBuffers = frozenset[UOp | None]
 
 
-def limit_bindings(fusion: Fusion, target: Target) -> Fusion:
+def limit_bindings(fn: UOp, target: Target) -> Fusion:
     """Group the nodes of a FUNCTION into kernels whose buffers the target can bind, and which do
     not select among expensive parts (concat_in_place.py)."""
-    fn = fusion.fn
+    fusion = Fusion(fn)
     if target.unfused:
         fusion = Fusion(fn, disabled_nodes(fusion, target.unfused))
     fusion.run()

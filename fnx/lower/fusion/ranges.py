@@ -80,7 +80,8 @@ def build_kernels(fusion: Fusion) -> list[KernelStep | ControlFlowStep]:
         if group.call is not None:
             steps.append(_call_step(group.call, tuple(fusion.operands[group.call])))
         elif group.concat is None:
-            steps.append(_redirect_operands(_Builder(fusion, group, position).step(), part_view))
+            step = _Builder(fusion, group, position).step()
+            steps.append(_redirect_operands(step, part_view) if part_view else step)
         else:
             steps += _concat_copies(group.concat, part_view)
     return steps

@@ -46,13 +46,12 @@ def hoist_scalar_factors(kernel: UOp) -> UOp:
 
 def _hoist(reduce: UOp) -> UOp | None:
     """Return a contraction times constants; None if its terms have none, or for any other sum."""
-    if two_factors(reduce, attrgetter("ranges"), frozenset(bound_ranges(reduce))) is None:
-        return None
     terms, constants = value(reduce), list[tuple[ops.Op, UOp]]()
     while (split := _split_constant(terms)) is not None:
         terms, op, number = split
         constants.append((op, number))
-    if not constants:
+    if not constants or \
+            two_factors(reduce, attrgetter("ranges"), frozenset(bound_ranges(reduce))) is None:
         return None
     total = reduce.with_operands((terms, *reduce.src[1:]))
     for op, number in reversed(constants):

@@ -120,8 +120,6 @@ def hoist_readers(launches: Sequence[LaunchT]) -> Sequence[LaunchT]:
 
     A launch that depends on the trip count of a loop stays right after that loop.
     """
-    if all(launch.copy_pair is None for launch in launches):
-        return launches
     adjacent: list[AdjacentLaunches[LaunchT]] = []
     for launch in launches:
         if launch.follows_loop and adjacent:

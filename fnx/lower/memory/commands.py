@@ -246,7 +246,8 @@ class Block(Record):
 
 def plan_memory(launches_in: Launches) -> Launches:
     """Decide which nodes share a buffer, and assign arena offsets to intermediate values."""
-    launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
+    if any(launch.copy_pair is not None for launch in launches_in.launches):
+        launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
     sharing = share_buffers(launches_in)
     launches = [launch for i, launch in enumerate(launches_in.launches) if i not in sharing.elided]
     uses = [[sharing.owner(n) for n in launch.uses] for launch in launches]

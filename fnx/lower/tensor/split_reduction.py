@@ -166,6 +166,7 @@ def _chunk_count(n: int, total: int, max_chunks: int) -> int:
 
 _MAX_ROWS = 112    # rows from which a product packs its factors
 _TRAFFIC_RATIO = 8     # size of both factors relative to that of the partial sums
+_MAX_ITEMSIZE = 8  # of an element of a factor
 _MIN_CHUNK_TERMS = 16  # least terms of a chunk
 _MOVEMENTS = frozenset({ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.CAST})
 
@@ -207,7 +208,7 @@ def _chunk_length(node: UOp, target: Target) -> int | None:
     """Return the chunk length for the sum of a product, or None if it is not to be split."""
     x, axes = node.src[0], node.arg.axes
     if node.arg.monoid is not ops.ADD or x.op is not ops.MUL or len(axes) != 1 \
-            or not x.dtype.is_float:
+            or not x.dtype.is_float or math.prod(x.shape) * _MAX_ITEMSIZE <= target.l2:
         return None
     axis, = axes
     index = tuple([ZERO if n == 1 else i for i, n in enumerate(x.shape)])
