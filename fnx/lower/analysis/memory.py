@@ -59,8 +59,8 @@ class View(Record):
 
     def _part(self, buffer_slot: op_args.Slot) -> UOp:
         return build_calls.slot(buffer_slot.kind, buffer_slot.index,
-                                   buffer_slot.offset + self.start, self.nbytes,
-                                   (self.step,))
+                                buffer_slot.offset + self.start, self.nbytes,
+                                (self.step,))
 
     def alignment(self, get_alignment: Callable[[UOp], int]) -> int:
         """Return the alignment of its address in all iterations; ``get_alignment`` gives that of a

@@ -254,7 +254,7 @@ def _lower_resumable(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _L
     loop_body = build_calls.commands([run.with_operands((*run.src, state))])
     return [build_calls.exec_(kernel, [state], (), "start", arg.locs),
             build_calls.cmd_while(build_calls.commands([]), flag, loop_body, arg.name,
-                                     arg.locs)]
+                                  arg.locs)]
 
 
 def _step_cycles(node: UOp, loop_cost: _LoopCost) -> float:

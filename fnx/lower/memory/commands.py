@@ -70,7 +70,7 @@ class Launch(Record):
         """Return its EXEC; ``slot`` maps a node to its SLOT."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
         return [build_calls.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
-                                     self.locs)]
+                                  self.locs)]
 
 
 class LoopLaunch(Record):
@@ -151,8 +151,8 @@ class BranchLaunch(Record):
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.workspace)
-        return [build_calls.branch(slot(self.which), [relocate(b.commands, ins, outs, work, 0)
-                                                for b in self.blocks], self.name, self.locs)]
+        blocks = [relocate(b.commands, ins, outs, work, 0) for b in self.blocks]
+        return [build_calls.branch(slot(self.which), blocks, self.name, self.locs)]
 
 
 class CallLaunch(Record):
@@ -311,4 +311,4 @@ def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
     arg: op_args.Slot = outer_slot.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
     return build_calls.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
-                               min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)
+                            min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)
