@@ -5,7 +5,8 @@ of operands. The entries are in ops.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from functools import partial
+from operator import add, attrgetter
 from typing import Any, Literal, Protocol, TypeVar
 from zlib import crc32
 
@@ -100,7 +101,7 @@ class Op:
         self.cost = cost if cost is not None else int(kind == "elementwise")
         self.batching = batching or {"source": "none", "scope": "body"}.get(kind, kind)
         self.binds, self.is_isolated, self.source_key = binds, is_isolated, source_key
-        self.content_key = _identity if content_key is None and arg in (int, tuple) else content_key
+        self.content_key = itself if content_key is None and arg in (int, tuple) else content_key
         self.code = crc32(name.encode())
         self.types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
                                or t is uint32 and "w" in accepts)
@@ -134,7 +135,8 @@ def scalar(src: tuple[Node, ...], arg: Any) -> Shape:
     return ()
 
 
-def _identity(arg: Any) -> Any:
+def itself(arg: Any) -> Any:
+    """The content key of an int or a tuple."""
     return arg
 
 
@@ -148,6 +150,7 @@ T = TypeVar("T")
 LEAF_BITS = 20  # low bits of a LEAF's id: its position in its trace, the same in every trace
 
 
+last_key = partial(add, 1 << 63)
 slot_key, id_key, carry_key = attrgetter("slot"), attrgetter("id"), attrgetter("i")
 gather_key = attrgetter("axes")
 window_key = attrgetter("axis", "offset", "stride", "dilation", "length")
@@ -155,10 +158,6 @@ window_key = attrgetter("axis", "offset", "stride", "dilation", "length")
 
 def trace_key(arg: Any) -> int:
     return int(arg.id) & (1 << LEAF_BITS) - 1
-
-
-def last_key(bits: int) -> int:
-    return (1 << 63) + bits
 
 
 def reduce_key(arg: Any) -> Any:

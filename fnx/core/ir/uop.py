@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.op import Op, scalar
+from fnx.core.ir.op import Op, itself, scalar
 from fnx.core.support.errors import Location
 from fnx.core.support.process import fork_safe_lock, load
 
@@ -231,8 +231,9 @@ def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int
     have the same rank; ``number`` then decides. (Python does not randomize the hashes of integers
     and of tuples of them.)
     """
-    content, source_key = op.content_key, op.source_key
-    arg_hash = 0 if content is None else content(arg)
+    content, source_key, arg_hash = op.content_key, op.source_key, 0
+    if content is not None:
+        arg_hash = arg if content is itself else content(arg)
     own_hash = hash((op.code, dtype.code, arg_hash))
     if source_key is not None:
         kind = op.code if content is None else own_hash

@@ -163,7 +163,7 @@ def to_node(p: Polynomial) -> UOp:
     Terms of outer ranges come first, so that partial sums can be hoisted; the constant is last.
     """
     total: UOp | None = None
-    for m in sorted(p, key=lambda m: (not m, monomial_order(m))):
+    for m in sorted(p, key=lambda m: (not m, monomial_order(m))) if len(p) > 1 else p:
         factor = abs(p[m])
         term = build.index_const(factor) if not m else m[0]
         for atom in m[1:]:

@@ -307,28 +307,22 @@ def _floor_multiple(remainder: UOp) -> Polynomial:
 _NormalForms = dict[UOp, Any]  # index node: Polynomial; bool node: UOp
 
 
-def _operand_forms(nodes: Iterable[UOp], done: _NormalForms) -> list[Polynomial]:
-    return [done[s] for s in nodes]
-
-
 def _where(node: UOp, done: _NormalForms) -> Polynomial:
-    condition = done[node.src[0]]
-    a, b = _operand_forms(node.src[1:], done)
+    condition, a, b = done[node.src[0]], done[node.src[1]], done[node.src[2]]
     if condition.op is ops.CONST or a == b:
         return b if condition is algebra.const_bool(False) else a
     return _atom_polynomial(build.where(condition, to_node(a), to_node(b)))
 
 
 def _min_max(node: UOp, done: _NormalForms) -> Polynomial:
-    a, b = _operand_forms(node.src, done)
-    return _min_or_max(a, b, node.op)
+    return _min_or_max(done[node.src[0]], done[node.src[1]], node.op)
 
 
 def _arithmetic_rule(
     f: Callable[[Polynomial, Polynomial], Polynomial],
 ) -> Callable[[UOp, _NormalForms], Polynomial]:
     def rule(node: UOp, done: _NormalForms) -> Polynomial:
-        a, b = _operand_forms(node.src, done)
+        a, b = done[node.src[0]], done[node.src[1]]
         return _recombine(f(a, b)) if len(a) * len(b) <= MAX_TERMS else _atom_polynomial(node)
     return rule
 
@@ -365,7 +359,7 @@ def _is_positive(p: Polynomial) -> UOp:
 
 
 def _compare(node: UOp, done: _NormalForms) -> UOp:
-    a, b = (done[s] for s in node.src)
+    a, b = done[node.src[0]], done[node.src[1]]
     if node.src[0].dtype is not dtypes.index:
         return _rebuild(node, done)
     if node.op is ops.CMPLT:
@@ -443,7 +437,8 @@ def simplify(node: UOp) -> UOp:
     ...     build.mul(r, build.index_const(2))
     True
     """
-    return _normal_form(node, _normalize(node))
+    return to_node(_polynomial(node)) if node.dtype is dtypes.index else \
+        _normal_form(node, _normalize(node))
 
 
 def linear_terms(node: UOp) -> tuple[dict[Monomial, int], int]:
@@ -456,8 +451,16 @@ def coefficient(node: UOp, range_: UOp) -> UOp | int | None:
     """Return the coefficient of ``range_`` in ``node``: an int, or an index expression of run-time
     extents; None if ``node`` is not linear in ``range_``."""
     p = _polynomial(node)
+    is_linear = True
+    for m in p:
+        is_linear = is_linear and len(m) < 2
+        for atom in m:
+            if atom is not range_ and range_ in atom.ranges:
+                return None
+    if is_linear:
+        return p.get((range_,), 0)
     parts = split_linear(p, range_)
-    if parts is None or any(range_ in a.ranges and a is not range_ for m in p for a in m):
+    if parts is None:
         return None
     n = constant(parts[0])
     return to_node(parts[0]) if n is None else n
