@@ -140,7 +140,7 @@ def test_guards_counts_and_where_a_rule_stands() -> None:
     assert graph_rewrite([build.add(x, build.exp(y)), build.add(x, y)], rules) == [
         x, build.add(x, y)]
     assert rules.counts == {"drop exp": 1}
-    assert "test_pattern.py:" in repr(rule)
+    assert "test_rewrite.py:" in repr(rule)
 
 
 def test_new_nodes_have_the_sites_of_what_they_stand_for() -> None:
