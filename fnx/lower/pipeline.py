@@ -45,7 +45,7 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.analysis.split_index_sets import split_index_sets
-from fnx.lower.attention.candidates import may_have_products
+from fnx.lower.analysis.workload import may_have_products
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
 from fnx.lower.driver import Driver, Pass, PassTrace
 from fnx.lower.emit.sorting import generalize_length

@@ -17,8 +17,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.record import Record
-from fnx.lower.analysis.workload import two_factors
-from fnx.lower.attention.candidates import may_be_product
+from fnx.lower.analysis.workload import may_be_product, two_factors
 from fnx.lower.attention.expression import VIEW_OPS, IndexWalk
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, identity_index

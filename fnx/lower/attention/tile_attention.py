@@ -26,8 +26,8 @@ from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.support.errors import SpecError
 from fnx.core.support.target import Target
+from fnx.lower.analysis import workload
 from fnx.lower.analysis.conditions import INEQUALITIES
-from fnx.lower.attention import candidates
 from fnx.lower.attention.reassociate_sums import ReassociatedSum, reassociate_sum
 from fnx.lower.attention.region import AttentionRegion, RegionAnalysis, RegionReduce, find_regions
 from fnx.lower.attention.region_kernel import ReduceKernel, RegionKernel
@@ -56,7 +56,7 @@ def tile_attention(fn: UOp, target: Target, predict_time: PredictTime | None = N
     """
     facts = RegionAnalysis(fn)
     kernels: list[RegionKernel | ReassociatedSum] = []
-    for products_in, region in find_regions(facts, candidates.MIN_MATRIX, again):
+    for products_in, region in find_regions(facts, workload.MIN_MATRIX, again):
         reason = region if isinstance(region, str) else ""
         if isinstance(region, AttentionRegion):
             try:

@@ -21,8 +21,8 @@ from fnx.core.levels import interp
 from fnx.core.support.config import override
 from fnx.core.support.range_kinds import LOOP_KINDS
 from fnx.core.support.target import Target
+from fnx.lower.analysis import workload
 from fnx.lower.analysis.conditions import match_masked_reduce
-from fnx.lower.attention import candidates
 from fnx.lower.attention import tile_attention as pass_
 from fnx.lower.attention.tile_attention import tile_attention
 from fnx.lower.pipeline import predicted_time
@@ -33,7 +33,7 @@ from fnx.transforms.link import link
 
 COMPILED = True
 
-SETTINGS = [(candidates, "MIN_MATRIX", candidates.MIN_MATRIX),
+SETTINGS = [(workload, "MIN_MATRIX", workload.MIN_MATRIX),
             (pass_, "LARGE_BYTES", pass_.LARGE_BYTES)]
 N, D = 40, 8
 Function = Callable[..., Any]
@@ -42,7 +42,7 @@ Function = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accept products of any size, at any predicted time."""
-    monkeypatch.setattr(candidates, "MIN_MATRIX", 1)
+    monkeypatch.setattr(workload, "MIN_MATRIX", 1)
     monkeypatch.setattr(pass_, "LARGE_BYTES", 0)
     monkeypatch.setattr(pass_, "LARGE_SLOWDOWN", math.inf)
 
@@ -470,7 +470,7 @@ def test_small_matrices_are_written_where_no_block_is_left_out(monkeypatch: pyte
     assert told == [f"fewer than {pass_.MIN_UNMASKED} elements, of which none are left out"]
     _, told = lowered(attended(by_einsum), OPERANDS)
     assert told == ["computed by blocks, in 4 kernels"]
-    monkeypatch.setattr(candidates, "MIN_MATRIX", 1 << 40)
+    monkeypatch.setattr(workload, "MIN_MATRIX", 1 << 40)
     fn, told = lowered(by_einsum, OPERANDS[:3])
     assert not told and all(n.op is not ops.CALL for n in toposort(fn.src))
 
