@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core.ir import build, op_args, ops
-from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir.uop import UOp, copy_locs, ops_and_dtypes, rebuild, toposort
 from fnx.core.support.record import values
 from fnx.lower.analysis.loops import ranges_of
 
@@ -29,9 +29,11 @@ def canonicalize(kernel: UOp) -> UOp:
     """
     ranges = ranges_of(kernel)
     stores = _renumber(kernel.src, ranges)
+    present = ops_and_dtypes(kernel.src)
     # Commutative operands are sorted by the numbers of their ranges: number stages after that.
-    stores = _renumber(stores, [n for n in toposort(stores) if n.op is ops.STAGE])
-    stores = _renumber(stores, [n for n in toposort(stores) if n.op is ops.LOOP])
+    for op in (ops.STAGE, ops.LOOP):
+        if op in present:
+            stores = _renumber(stores, [n for n in toposort(stores) if n.op is op])
     order = tuple(range(len(ranges)))
     if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
@@ -53,6 +55,8 @@ def _renumber(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
     """Set the ids (the first field of an arg) of these nodes to 0, 1, ...; CARRYs follow their
     LOOP."""
     args = {n: type(n.arg)(i, *values(n.arg)[1:]) for i, n in enumerate(nodes) if n.arg.id != i}
+    if not args:
+        return list(roots)
     loops = {n.arg.id: args[n].id for n in args if n.op is ops.LOOP}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -60,4 +64,4 @@ def _renumber(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
             return UOp(node.op, node.dtype, src, op_args.Carry(loops[node.arg.id], node.arg.i))
         return UOp(node.op, node.dtype, src, args[node]) if node in args else None
 
-    return rebuild(roots, visit) if args else list(roots)
+    return rebuild(roots, visit)

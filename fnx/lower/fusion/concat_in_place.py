@@ -48,7 +48,7 @@ def is_profitable(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool)
             len({s.shape for s in node.src}) == 1 and \
             math.prod(node.src[0].shape) >= MIN_ELEMENTS:
         return True
-    return all(any(n.op is ops.REDUCE for n in cost[s].loads) for s in node.src)
+    return all(cost[s].reduces for s in node.src)
 
 
 def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:

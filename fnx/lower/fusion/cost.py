@@ -50,10 +50,12 @@ MAX_PRODUCTS = 4  # contractions of which one kernel adds the partial results
 
 
 class RecomputeCost(Record):
-    """Cost of recomputing one element: arithmetic, and the arrays read for it (capped)."""
+    """Cost of recomputing one element: arithmetic, the arrays read for it (capped), and whether
+    it is computed from reductions without memory between."""
 
     weight: int
     loads: frozenset[UOp]
+    reduces: bool = False
 
 
 _NO_LOADS: frozenset[UOp] = frozenset()
@@ -64,17 +66,18 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
     out: dict[UOp, RecomputeCost] = {}
     for node in nodes:
         if node.op.kind in ("elementwise", "movement", "pair"):
-            weight, loads = node.op.cost, _NO_LOADS
+            weight, loads, reduces = node.op.cost, _NO_LOADS, False
             for s in node.src[:1] if node.op is ops.BARRIER else node.src:
                 operand_cost = out[s]
                 weight += operand_cost.weight
                 if operand_cost.loads and len(loads) < 4:
                     loads = loads | operand_cost.loads if loads else operand_cost.loads
-            out[node] = RecomputeCost(min(weight, _MAX_WEIGHT), loads)
+                    reduces = reduces or operand_cost.reduces
+            out[node] = RecomputeCost(min(weight, _MAX_WEIGHT), loads, reduces)
         elif node.op is ops.CONST or node.op is ops.IOTA or math.prod(node.shape) == 1:
             out[node] = RecomputeCost(0, _NO_LOADS)
         else:
-            out[node] = RecomputeCost(0, frozenset((node,)))
+            out[node] = RecomputeCost(0, frozenset((node,)), node.op is ops.REDUCE)
     return out
 
 
@@ -96,12 +99,7 @@ def is_widening_cast(node: UOp) -> bool:
 def narrows_reductions(node: UOp, cost: RecomputeCost) -> bool:
     """Whether it is a CAST of reductions to fewer bytes: these would be written otherwise."""
     return node.op is ops.CAST and node.dtype.itemsize < node.src[0].dtype.itemsize \
-        and has_reductions(cost)
-
-
-def has_reductions(cost: RecomputeCost) -> bool:
-    """Whether a value is computed from reductions without memory between."""
-    return any(n.op is ops.REDUCE for n in cost.loads)
+        and cost.reduces
 
 
 def is_broadcast_scale(node: UOp) -> bool:
@@ -409,7 +407,7 @@ def can_reduce_all_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp
             continue
         for i, s in enumerate(n.src):
             operand_at = s, source_index(n, i, at)
-            if operand_at not in visited and has_reductions(costs[s]):
+            if operand_at not in visited and costs[s].reduces:
                 visited.add(operand_at)
                 queue.append(operand_at)
         if len(queue) > MAX_SEARCH:

@@ -257,7 +257,7 @@ class Fusion:
                     and not group.reduces and not group.stages
             return group.contraction is None and can_reduce_in(group, node, index)
         if group.is_own(index) or group.is_row(index) or \
-                group.can_be_row(index) and cost.has_reductions(self.cost[node]):
+                group.can_be_row(index) and self.cost[node].reduces:
             return True
         if group.contraction is not None and loops_of(index).issuperset(group.own_index):
             return True  # the contraction itself, not one of its factors
@@ -271,7 +271,7 @@ class Fusion:
 
     def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
-        if not cost.has_reductions(self.cost[node]):
+        if not self.cost[node].reduces:
             return False
         has_row = common_prefix(index, group.own_index) or \
             can_reduce_all_in(group, node, index, self.cost)
