@@ -308,6 +308,8 @@ _NormalForms = dict[UOp, Any]  # index node: Polynomial; bool node: UOp
 
 
 def _where(node: UOp, done: _NormalForms) -> Polynomial:
+    a: Polynomial
+    b: Polynomial
     condition, a, b = done[node.src[0]], done[node.src[1]], done[node.src[2]]
     if condition.op is ops.CONST or a == b:
         return b if condition is algebra.const_bool(False) else a
