@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import ops
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.algebra import evaluate
@@ -128,10 +128,8 @@ class _Body:
         scalars = [s.arg for s in rest if s.op is ops.CONST]
         signed = [v - (1 << 64) if v >> 63 else v for v in [s & (1 << 64) - 1 for s in scalars]]
         env: dict[UOp | int, int] = dict(enumerate(signed))
-        n_buffers = max([n.arg.slot + 1 for n in toposort([code.program()]) if n.op is ops.REF],
-                        default=0)
-        n_scalars = max([n.arg.slot + 1 for n in toposort([code.program()]) if n.op is ops.VAR],
-                        default=0)
+        nodes = toposort([code.program()])
+        n_buffers, n_scalars = (accessors.count_slots(nodes, op) for op in (ops.REF, ops.VAR))
         self.scratch = max(self.scratch, evaluate(code.extents["scratch"], env))
         buffers = [s for s in rest if s.op is not ops.CONST][:n_buffers]
         arguments = ", ".join([*[f"{self.address(m)}, 0" for m in buffers],

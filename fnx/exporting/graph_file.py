@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ _RECORDS: dict[str, type[Record]] = {
     if isinstance(value, type) and issubclass(value, Record) and value is not Record}
 _DTYPES: dict[str, DType] = {
     t.name: t for t in vars(dtypes).values() if isinstance(t, DType) and t.lanes == 1}
+_NAMED: dict[str, tuple[Mapping[str, Any], str]] = {
+    "op": (ops.OPS, "an op"), "dtype": (_DTYPES, "a dtype")}
 
 
 class ExportedGraph(Record):
@@ -66,12 +68,9 @@ class ExportedGraph(Record):
 def const_avals(graph: ExportedGraph) -> list[Aval]:
     """Return the avals of ``consts``."""
     params = {n.arg.slot: n for n in toposort(graph.function.src) if n.op is ops.PARAM}
-    return [Aval(value.shape, _const_dtype(params, len(graph.ins) + i, value))
-            for i, value in enumerate(graph.consts)]
-
-
-def _const_dtype(params: dict[int, UOp], slot: int, value: NDArray) -> DType:
-    return params[slot].dtype if slot in params else dtypes.as_dtype(value.dtype)
+    return [Aval(value.shape, params[slot].dtype if slot in params
+                 else dtypes.as_dtype(value.dtype))
+            for slot, value in enumerate(graph.consts, len(graph.ins))]
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -87,21 +86,16 @@ def serialize(graph: ExportedGraph) -> dict[str, bytes]:
                             f"proves: {fault[1]}; got {fault[2]}", loc=fault[0].loc,
                             hint="do without checked=False: k.clip(i, 0, n - 1) is inside")
     arrays = [np.ascontiguousarray(value).tobytes() for value in graph.consts]
-    types = _const_dtypes(graph)
     text = json.dumps({
         "name": graph.name,
         "nodes": [[n.op.name, n.dtype.name, [positions[s] for s in n.src], _encode_arg(n.arg)]
                   for n in nodes],
         "ins": [_encode_aval(a) for a in graph.ins], "in_tree": _encode_tree(graph.in_tree),
         "outs": [_encode_aval(a) for a in graph.outs], "out_tree": _encode_tree(graph.out_tree),
-        "consts": [[t.name, list(v.shape)] for t, v in zip(types, graph.consts)],
+        "consts": [[a.dtype.name, list(a.shape)] for a in const_avals(graph)],
     }, separators=(",", ":")).encode()
     payload = len(text).to_bytes(_LENGTH_BYTES, "little") + text + b"".join(arrays)
     return {f"{graph.name}.fnx": MAGIC + hashlib.sha256(payload).digest() + payload}
-
-
-def _const_dtypes(graph: ExportedGraph) -> list[DType]:
-    return [aval.dtype for aval in const_avals(graph)]
 
 
 def _encode_aval(a: Aval) -> list[Any]:
@@ -231,11 +225,11 @@ def _decode_node(earlier: list[UOp], row: Any) -> UOp:
     if not all(type(i) is int and 0 <= i < len(earlier) for i in src):
         raise CheckpointError(f"{location}: expected operands in front of it, got {repr(src)[:80]}")
     try:
-        op = _find_op(name)
+        op = _find("op", name)
         value = _decode_arg(arg)
         if not graph_checks.fits_arg(op, value):
             raise CheckpointError(f"expected an arg as its op has it, got {repr(arg)[:80]}")
-        node = UOp(op, _find_dtype(dtype), tuple([earlier[i] for i in src]), value)
+        node = UOp(op, _find("dtype", dtype), tuple([earlier[i] for i in src]), value)
     except CheckpointError as error:
         raise CheckpointError(f"{location}: {error.message}") from None
     except graph_checks.DECODE_ERRORS as why:
@@ -247,11 +241,13 @@ def _decode_node(earlier: list[UOp], row: Any) -> UOp:
     return node
 
 
-def _find_dtype(name: Any) -> DType:
-    dtype = _DTYPES.get(name) if type(name) is str else None
-    if dtype is None:
-        raise CheckpointError(f"expected a dtype that fnx has, got {repr(name)[:40]}")
-    return dtype
+def _find(kind: str, name: Any) -> Any:
+    """Return the op or dtype of a name."""
+    table, description = _NAMED[kind]
+    value = table.get(name) if type(name) is str else None
+    if value is None:
+        raise CheckpointError(f"expected {description} that fnx has, got {repr(name)[:40]}")
+    return value
 
 
 def _decode_array_type(where: str, name: Any, shape: Any) -> DType:
@@ -281,13 +277,11 @@ def _decode_consts(rows: list[Any], arrays: bytes) -> list[NDArray]:
         data = np.frombuffer(arrays, np.uint8)[offset:offset + t.itemsize * math.prod(row[1])]
         if data.nbytes != t.itemsize * math.prod(row[1]):
             raise CheckpointError(f"{location}: expected {t.itemsize * math.prod(row[1]):,} bytes "
-                                  "of "
-                                  f"arrays, got {data.nbytes:,}")
+                                  f"of arrays, got {data.nbytes:,}")
         invalid_byte = find_invalid_byte(t, data)
         if invalid_byte is not None:
             raise CheckpointError(f"{location}: expected bits of {t}, got {data[invalid_byte]} at "
-                                  "byte "
-                                  f"{invalid_byte}")
+                                  f"byte {invalid_byte}")
         consts.append(data.view(t.np).reshape(row[1]))
         offset += data.nbytes
     if offset != len(arrays):
@@ -312,13 +306,6 @@ def _check_signature(graph: ExportedGraph) -> None:
                                   f"{treedef.num_leaves}")
 
 
-def _find_op(name: Any) -> Op:
-    op = ops.OPS.get(name) if type(name) is str else None
-    if op is None:
-        raise CheckpointError(f"expected an op that fnx has, got {repr(name)[:40]}")
-    return op
-
-
 def _decode_arg(value: Any) -> Any:
     if not isinstance(value, list):
         return value
@@ -327,10 +314,8 @@ def _decode_arg(value: Any) -> Any:
         return tuple(map(_decode_arg, rest))
     if kind == "float":
         return float.fromhex(rest[0])
-    if kind == "op":
-        return _find_op(rest[0])
-    if kind == "dtype":
-        return _find_dtype(rest[0])
+    if kind in _NAMED:
+        return _find(kind, rest[0])
     return _RECORDS[kind](*map(_decode_arg, rest))
 
 

@@ -61,7 +61,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
         if code.symbol not in kernels:
             kernels[code.symbol] = len(texts)
             texts.append(share_bindings(code.text(), [0] * len(memory)))
-        n_scalars = max([n.arg.slot + 1 for n in toposort([kernel]) if n.op is ops.VAR], default=0)
+        n_scalars = accessors.count_slots(toposort([kernel]), ops.VAR)
         buffer_offsets = [offsets[first_block[kind] + index] + offset
                           for kind, index, offset in memory]
         parameters = [0, groups, *buffer_offsets, *signed[:n_scalars]]

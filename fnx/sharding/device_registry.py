@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fnx.core.array.call_validation import validate_call
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.config import DEVICES, GPUS, config
 from fnx.core.support.errors import ArgumentError, DeviceError, lazy_module
 from fnx.core.support.process import lazy_function
@@ -72,6 +73,8 @@ class Device:
 
 _get_device = lazy_function("fnx.transforms.link", "get_device")
 _devices: dict[str, Device] = {}
+_docstr = DocTemplate(backend="as for ``devices``.", returns="1.", imports="fnx",
+                      wrap=validate_call)
 
 
 def device_by_name(platform: str) -> Device:
@@ -151,33 +154,21 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
     return devices(backend)
 
 
-@validate_call
+@_docstr()
 def device_count(backend: str | None = None) -> int:
     """Return the number of devices.
 
-    Args:
-        backend: as for ``devices``.
-
-    Returns:
-        1.
-
-    >>> device_count()
+    >>> fnx.device_count()
     1
     """
     return len(devices(backend))
 
 
-@validate_call
+@_docstr()
 def local_device_count(backend: str | None = None) -> int:
     """Return the number of devices of this process.
 
-    Args:
-        backend: as for ``devices``.
-
-    Returns:
-        1.
-
-    >>> local_device_count()
+    >>> fnx.local_device_count()
     1
     """
     return len(devices(backend))
@@ -196,51 +187,33 @@ def default_backend() -> str:
     return config.device
 
 
-@validate_call
+@_docstr("0.")
 def process_index(backend: str | None = None) -> int:
     """Return the index of this process.
 
-    Args:
-        backend: as for ``devices``.
-
-    Returns:
-        0.
-
-    >>> process_index()
+    >>> fnx.process_index()
     0
     """
     open_device(backend)
     return 0
 
 
-@validate_call
+@_docstr()
 def process_count(backend: str | None = None) -> int:
     """Return the number of processes that compute together.
 
-    Args:
-        backend: as for ``devices``.
-
-    Returns:
-        1.
-
-    >>> process_count()
+    >>> fnx.process_count()
     1
     """
     open_device(backend)
     return 1
 
 
-@validate_call
+@_docstr("[0].")
 def process_indices(backend: str | None = None) -> list[int]:
     """Return the indices of all processes.
 
-    Args:
-        backend: as for ``devices``.
-
-    Returns:
-        [0].
-
-    >>> process_indices()
+    >>> fnx.process_indices()
     [0]
     """
     open_device(backend)

@@ -69,7 +69,7 @@ class _LaunchPlan:
                  driver: QueueDriver) -> None:
         env: dict[UOp | int, int] = {i: to_signed(s) for i, s in enumerate(command.scalars)}
         nodes = toposort([command.kernel])
-        scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
+        scalars = accessors.count_slots(nodes, ops.VAR)
         self.kernel, self.slots = kernel, command.slots
         self.scalars = tuple([env[i] for i in range(scalars)])
         self.groups = evaluate(code.extents["groups"], env)

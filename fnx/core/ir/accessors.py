@@ -17,7 +17,13 @@ import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from fnx.core.ir import dtypes, op_args, ops
+from fnx.core.ir.op import Op
 from fnx.core.ir.uop import UOp, toposort
+
+
+def count_slots(nodes: Iterable[UOp], op: Op) -> int:
+    """Return how many slots the REFs or the VARs among some nodes have."""
+    return max([n.arg.slot + 1 for n in nodes if n.op is op], default=0)
 
 
 def index_node(node: UOp) -> UOp:

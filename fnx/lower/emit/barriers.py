@@ -12,7 +12,7 @@ that of the next iteration of the loop.
 from __future__ import annotations
 
 from fnx.core.ir import build, op_args, ops
-from fnx.core.ir.accessors import extent
+from fnx.core.ir.accessors import count_slots, extent
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
@@ -46,8 +46,7 @@ def thread_group(kernel: UOp) -> op_args.ThreadGroup | None:
     nodes = toposort(kernel.src)
     if not any(n.op is ops.RANGE and n.arg.kind in ID_KINDS for n in nodes):
         return None
-    buffers = max([n.arg.slot + 1 for n in nodes if n.op is ops.REF], default=0)
-    scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
+    buffers, scalars = (count_slots(nodes, op) for op in (ops.REF, ops.VAR))
     shared, private = [_constant(scratch.layout(kernel, s)[1]) for s in ("SHARED", "PRIV")]
     return op_args.ThreadGroup(buffers, scalars, thread_count(kernel), shared, private,
                                symbolic.bounds(group_count(kernel))[1], kernel.arg.index_fits_int32)

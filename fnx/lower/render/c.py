@@ -8,7 +8,7 @@ range, ``priv`` its own scratch memory. ``HEADER`` precedes all functions of a f
 
 from __future__ import annotations
 
-from fnx.core.ir import ops
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.render.opencl import INLINE, ROWS, OpenClPrinter
 
@@ -77,10 +77,8 @@ def render(program: UOp) -> str:
     for node in program.src:
         ROWS[node.op](printer, node)
     used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
-    counts = {op: max([n.arg.slot + 1 for n in used if n.op is op], default=0)
-              for op in (ops.REF, ops.VAR)}
-    buffers = [f"uchar* g{i}, ulong at{i}" for i in range(counts[ops.REF])]
-    scalars = [f"long s{i}" for i in range(counts[ops.VAR])]
+    buffers = [f"uchar* g{i}, ulong at{i}" for i in range(accessors.count_slots(used, ops.REF))]
+    scalars = [f"long s{i}" for i in range(accessors.count_slots(used, ops.VAR))]
     parameters = ", ".join([*buffers, *scalars, "long part0", "long part1", "uchar* priv"])
     return "\n".join([f"({parameters}) {{", *printer.first, *printer.out, "}", ""])
 
