@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from fnx.core.scope import scope
 from fnx.core.support.config import check_fixed, config, override
 from fnx.core.support.errors import ArgumentError, lazy_module, user_location
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+device_transfer = lazy_import("fnx.device_transfer")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -294,7 +296,7 @@ def default_device(new_val: Any = None) -> Iterator[None]:
     >>> with default_device(fnx.devices()[0]):
     ...     pass
     """
-    name = None if new_val is None else load("fnx.device_transfer").platform_of(new_val)
+    name = None if new_val is None else device_transfer.platform_of(new_val)
     if name is None or name == config.device:
         yield
         return

@@ -22,15 +22,17 @@ from fnx.core.ir.uop import current_loc
 from fnx.core.scope import scope
 from fnx.core.support.config import DEVICES, GPUS, config
 from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
-from fnx.core.support.process import lazy_function, load
+from fnx.core.support.process import lazy_import
 from fnx.sharding.device_registry import Device, device_by_name, open_device
+
+sharding = lazy_import("fnx.sharding")
 
 __all__ = [
     "block_until_ready", "copy_to_host_async", "device_get", "device_put",
     "make_array_from_callback", "make_array_from_single_device_arrays",
 ]
 
-_copy_to_device = lazy_function("fnx.transforms.link", "transfer_storage")
+_copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
 
 
 @public_api
@@ -78,7 +80,6 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
 
 
 def _is_device_like(x: Any) -> bool:
-    sharding = load("fnx.sharding")
     return isinstance(x, (Device, str, sharding.Sharding, sharding.PartitionSpec))
 
 

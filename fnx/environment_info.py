@@ -10,7 +10,11 @@ import numpy as np
 from fnx.core.array.call_validation import validate_call
 from fnx.core.support.config import config
 from fnx.core.support.errors import lazy_module
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+fnx = lazy_import("fnx")
+metadata = lazy_import("importlib.metadata")
+platform = lazy_import("platform")
 
 __all__ = ["print_environment_info", "show_versions"]
 
@@ -29,10 +33,10 @@ def print_environment_info(return_string: bool = False) -> str | None:
     'fnx:'
     """
     text = "\n".join([
-        f"fnx: {load('fnx').__version__}", f"numpy: {np.__version__}",
-        f"llvmlite: {load('importlib.metadata').version('llvmlite')}",
+        f"fnx: {fnx.__version__}", f"numpy: {np.__version__}",
+        f"llvmlite: {metadata.version('llvmlite')}",
         f"python: {sys.version}",
-        f"device: {config.device}", f"platform: {load('platform').platform()}"])
+        f"device: {config.device}", f"platform: {platform.platform()}"])
     if return_string:
         return text
     print(text)

@@ -7,6 +7,7 @@ There are no import cycles, not even of imports for types only.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,10 +58,33 @@ def loaded(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     ``load("fnx.lower.pipeline")``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and \
-                ast.unparse(node.func).rpartition(".")[2] in ("load", "lazy_function"):
+                ast.unparse(node.func).rpartition(".")[2] in ("load", "lazy_import"):
             for name in node.args:
                 if isinstance(name, ast.Constant) and str(name.value).startswith("fnx."):
                     yield name.value, node
+
+
+def lazy_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each name that is read from a module imported lazily."""
+    stubs: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_import":
+            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            if len(node.args) == len(texts) == 2:
+                yield texts[0], texts[1]
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and \
+                ast.unparse(node.value.func) == "lazy_import" and len(node.value.args) == 1:
+            stubs[ast.unparse(node.targets[0])] = ast.literal_eval(node.value.args[0])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in stubs:
+            yield stubs[ast.unparse(node.value)], node.attr
+
+
+def test_names_of_lazy_imports_exist() -> None:
+    names = {name for path in FILES for name in lazy_names(ast.parse(path.read_text()))}
+    assert len(names) > 100
+    assert [(module, name) for module, name in sorted(names)
+            if not hasattr(importlib.import_module(module), name)] == []
 
 
 def broken(source: str, home: str) -> list[str]:

@@ -45,11 +45,11 @@ them.
 by an estimate of bytes. No lock is held while user code or LLVM runs: two threads may compute the
 same entry, and the first one wins.
 
-**Interrupts, finalizers, forks** (ir/cache.py, process.py). No finalizer runs bytecode:
-the interpreter appends deaths to deques, which are processed later. So no
-``functools.cached_property`` (in Python 3.11 it has a lock), and late modules are loaded by
-``process.load``. Thread state is restored in the ``finally`` of a function that makes no call
-before its last one, since a Ctrl-C can cut the ``__exit__`` of a block before its first line.
+**Interrupts, finalizers, forks** (ir/cache.py, process.py). No finalizer runs bytecode: the
+interpreter appends deaths to deques, which are processed later. So no ``functools.cached_property``
+(in Python 3.11 it has a lock), and modules that are imported late are stubs of
+``process.lazy_import``. Thread state is restored in the ``finally`` of a function that makes no
+call before its last one, since a Ctrl-C can cut the ``__exit__`` of a block before its first line.
 
 Names that ``jax.core`` has are found here at their first use.
 """

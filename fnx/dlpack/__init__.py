@@ -17,7 +17,9 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.dlpack import import_array
 from fnx.core.ir import dtypes
 from fnx.core.support.errors import ArgumentError, lazy_module
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+device_transfer = lazy_import("fnx.device_transfer")
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
 
@@ -51,7 +53,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     if copy is not None:
         arguments.check_optional_bool("copy", copy)
     if device is not None:
-        load("fnx.device_transfer").check_device(device)
+        device_transfer.check_device(device)
     if not hasattr(x, "__dlpack__"):
         raise ArgumentError(f"expected an array with __dlpack__, got {type(x).__name__}",
                             hint="fnx.numpy.asarray takes lists and numbers")

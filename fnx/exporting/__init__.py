@@ -21,7 +21,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.uop import toposort
 from fnx.core.scope import storage
 from fnx.core.support.errors import ArgumentError, CheckpointError, ShapeError, lazy_module
-from fnx.core.support.process import lazy_function as load_late
+from fnx.core.support.process import lazy_import
 from fnx.core.tracing.trace import ClosedFunction, function_name
 from fnx.exporting import graph_file
 from fnx.exporting.graph_file import ExportedGraph
@@ -69,8 +69,8 @@ def _write_data(data: bytes, file: BinaryIO) -> None:
 
 
 _FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.serialize,
-    "c": load_late("fnx.exporting.c_file", "written"),
-    "webgpu": load_late("fnx.exporting.web_folder", "written")}
+    "c": lazy_import("fnx.exporting.c_file", "written"),
+    "webgpu": lazy_import("fnx.exporting.web_folder", "written")}
 
 
 @public_api

@@ -18,7 +18,11 @@ from fnx.core.ir import build, dtypes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, isnan, where
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+jvp = lazy_import("fnx.transforms.custom.jvp")
+special = lazy_import("fnx.scipy.special")
+transforms_jvp = lazy_import("fnx.transforms.jvp")
 
 __all__ = [
     "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",
@@ -105,7 +109,7 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
 
     def rounded(y: Array) -> Array:
         return Array(_round_to_bits(Expr(y._node), e, m).node, y.weak)
-    rule = load("fnx.transforms.custom.jvp").custom_jvp(rounded)
+    rule = jvp.custom_jvp(rounded)
     rule.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
     out: Array = rule(x)
     return out
@@ -117,9 +121,8 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
 def _gammainc_grad(a: ArrayLike, x: ArrayLike) -> tuple[Array, Array, Array]:
     """Return a and x, broadcast, and the derivative of ``gammainc(a, x)`` with respect to a."""
     shape_param, point = jnp.broadcast_arrays(asarray(a), asarray(x))
-    gammainc = load("fnx.scipy.special").gammainc
-    _, grad = load("fnx.transforms.jvp").jvp(lambda p: gammainc(p, point), (shape_param,),
-                                             (jnp.ones_like(shape_param),))
+    _, grad = transforms_jvp.jvp(lambda p: special.gammainc(p, point), (shape_param,),
+                                 (jnp.ones_like(shape_param),))
     return shape_param, point, grad
 
 
@@ -141,8 +144,7 @@ def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
     1.17
     """
     shape, x, grad = _gammainc_grad(a, sample)
-    gammaln = load("fnx.scipy.special").gammaln
-    return -grad / jnp.exp((shape - 1) * jnp.log(x) - x - gammaln(shape))
+    return -grad / jnp.exp((shape - 1) * jnp.log(x) - x - special.gammaln(shape))
 
 
 # ---- arrays -------------------------------------------------------------------------------------

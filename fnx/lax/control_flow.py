@@ -9,7 +9,7 @@ from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -17,8 +17,9 @@ CarryT = TypeVar("CarryT")
 X = TypeVar("X")
 Y = TypeVar("Y")
 _MISSING: Any = object()  # sentinel: no operand was passed
-_SCAN, _WHILE, _COND = ("fnx.transforms.control_flow." + n
-                        for n in ("scan", "while_loop", "branches"))
+_scans = lazy_import("fnx.transforms.control_flow.scan")
+_while_loops = lazy_import("fnx.transforms.control_flow.while_loop")
+_branches = lazy_import("fnx.transforms.control_flow.branches")
 
 
 @public_api
@@ -66,8 +67,8 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
     arguments.check_bool("_split_transpose", _split_transpose)
     interval = 0 if checkpoint is None else _require_positive("checkpoint", checkpoint)
     size = None if length is None else arguments.check_int("length", length)
-    result: tuple[CarryT, Y] = load(_SCAN).scan(f, init, xs, size, reverse, _resolve_unroll(unroll),
-                                                interval, progress)
+    result: tuple[CarryT, Y] = _scans.scan(f, init, xs, size, reverse, _resolve_unroll(unroll),
+                                           interval, progress)
     return result
 
 
@@ -106,7 +107,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     Array([0, 1, 4], dtype=int32)
     """
     group_size = 1 if batch_size is None else _require_positive("batch_size", batch_size)
-    result: Y = load(_SCAN).map_(f, xs, group_size)
+    result: Y = _scans.map_(f, xs, group_size)
     return result
 
 
@@ -142,13 +143,12 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     """
     first, last = _loop_bound("lower", lower), _loop_bound("upper", upper)
     if isinstance(first, int) and isinstance(last, int):
-        result: CarryT = load(_SCAN).fori_loop(
-            body_fun, first, last, init_val, _resolve_unroll(unroll))
+        result: CarryT = _scans.fori_loop(body_fun, first, last, init_val, _resolve_unroll(unroll))
         return result
     if unroll not in (None, False, 1):
         raise ArgumentError("expected bounds that are Python integers where unroll= is given, got "
                             f"{first} and {last}", hint="leave unroll= out")
-    final: CarryT = load(_WHILE).fori_loop_dynamic(body_fun, asarray(first), asarray(last),
+    final: CarryT = _while_loops.fori_loop_dynamic(body_fun, asarray(first), asarray(last),
                                                    init_val)
     return final
 
@@ -191,7 +191,7 @@ def while_loop(cond_fun: Callable[[CarryT], Any], body_fun: Callable[[CarryT], C
     >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
     Array(128, dtype=int32, weak_type=True)
     """
-    result: CarryT = load(_WHILE).while_loop(cond_fun, body_fun, init_val)
+    result: CarryT = _while_loops.while_loop(cond_fun, body_fun, init_val)
     return result
 
 
@@ -222,17 +222,17 @@ def cond(pred: Any, true_fun: Callable[..., Y], false_fun: Callable[..., Y], *op
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
     Array(6, dtype=int32, weak_type=True)
     """
-    pred_value = load(_COND).predicate(pred)
+    pred_value = _branches.predicate(pred)
     if len(operands) == 2 and callable(operands[1]) and not (
             callable(true_fun) and callable(false_fun)):
         args: tuple[Any, ...] = (true_fun, operands[0])
         on_true: Callable[..., Y] = false_fun
         on_false = operands[1]
         branches = (lambda _, x: on_false(x), lambda x, _: on_true(x))
-        result: Y = load(_COND).branch(pred_value, branches, args, "cond")
+        result: Y = _branches.branch(pred_value, branches, args, "cond")
         return result
     args, branches = _merge_operands(operands, operand), (false_fun, true_fun)
-    out: Y = load(_COND).branch(pred_value, branches, args, "cond")
+    out: Y = _branches.branch(pred_value, branches, args, "cond")
     return out
 
 
@@ -271,7 +271,7 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: An
     """
     if not branches:
         raise ArgumentError("expected branches, got none", hint="pass one function or more")
-    index_value = load(_COND).branch_number(index, len(branches))
-    result: Y = load(_COND).branch(index_value, tuple(branches), _merge_operands(operands, operand),
-                                   "switch")
+    index_value = _branches.branch_number(index, len(branches))
+    result: Y = _branches.branch(index_value, tuple(branches), _merge_operands(operands, operand),
+                                 "switch")
     return result

@@ -16,8 +16,10 @@ from fnx.core.array.float32_compute import compute_in_float32
 from fnx.core.array.promotion import domain_node, promote_operands
 from fnx.core.formulas import gamma as rows
 from fnx.core.support.errors import ArgumentError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.lax.elementwise import stop_gradient
+
+while_loop = lazy_import("fnx.transforms.control_flow.while_loop")
 
 __all__ = [
     "beta", "betainc", "betaln", "comb", "digamma", "factorial", "gamma", "gammainc", "gammaincc",
@@ -204,9 +206,9 @@ def _iterate(step: Any, start: tuple[Array, ...]) -> tuple[Array, ...]:
         unconverged, new_state = step(i, *state)
         return i + 1, unconverged.any(), new_state
 
-    loop = load("fnx.transforms.control_flow.while_loop").while_loop
-    final: Any = loop(lambda c: c[1] & (c[0] < _MAX_STEPS), body,
-                      (asarray(np.float32(1)).astype(start[0].dtype), asarray(True), start))
+    final: Any = while_loop.while_loop(
+        lambda c: c[1] & (c[0] < _MAX_STEPS), body,
+        (asarray(np.float32(1)).astype(start[0].dtype), asarray(True), start))
     return tuple(final[2])
 
 

@@ -14,8 +14,10 @@ from fnx.core.ir import build, dtypes
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, PytreeError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.lax import shape_ops
+
+reductions = lazy_import("fnx.transforms.control_flow.reductions")
 
 __all__ = ["reduce", "reduce_window"]
 
@@ -87,7 +89,7 @@ def _check_operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UO
 def _reduce(f: Callable[[Any, Any], Any], structure: tree.TreeDef, arrays: Sequence[UOp],
             inits: Sequence[UOp], reduce_axes: Sequence[int], api_name: str,
             mask: UOp | None = None, first_wins: bool = False) -> Any:
-    results = load("fnx.transforms.control_flow.reductions").reduce_axes(
+    results = reductions.reduce_axes(
         f, structure, arrays, inits, reduce_axes, api_name, mask, first_wins)
     return structure.unflatten([Array(x) for x in results])
 

@@ -8,7 +8,9 @@ from typing import Any
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import check_bool
 from fnx.core.support.errors import ArgumentError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+implicit = lazy_import("fnx.transforms.custom.implicit")
 
 __all__ = ["custom_linear_solve", "custom_root"]
 
@@ -44,8 +46,7 @@ def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., 
     check_bool("has_aux", has_aux)
     if not callable(tangent_solve):
         raise ArgumentError(f"expected tangent_solve as a function, got {tangent_solve!r}")
-    return load("fnx.transforms.custom.implicit").root(f, initial_guess, solve, tangent_solve,
-                                                       has_aux)
+    return implicit.root(f, initial_guess, solve, tangent_solve, has_aux)
 
 
 @public_api
@@ -81,5 +82,4 @@ def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[...,
     check_bool("has_aux", has_aux)
     if transpose_solve is not None and not callable(transpose_solve):
         raise ArgumentError(f"expected transpose_solve as a function, got {transpose_solve!r}")
-    return load("fnx.transforms.custom.implicit").linear_solve(matvec, b, solve, transpose_solve,
-                                                               symmetric, has_aux)
+    return implicit.linear_solve(matvec, b, solve, transpose_solve, symmetric, has_aux)

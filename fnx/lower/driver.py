@@ -38,9 +38,11 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.support.config import config
 from fnx.core.support.errors import SpecError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
+
+spec = lazy_import("fnx.core.levels.spec")
 
 Feature = Op | DType | str
 MASKED_LOAD = "masked LOAD"
@@ -191,7 +193,7 @@ def _check(state: Any, level: str, when: str) -> None:
 
 @memoized
 def _is_legal(graph: UOp, level: str) -> bool:
-    load("fnx.core.levels.spec").check([graph], level)
+    spec.check([graph], level)
     return True
 
 

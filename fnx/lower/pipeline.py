@@ -39,7 +39,7 @@ from fnx.core.ir.tiling import Schedule
 from fnx.core.ir.uop import UOp, ops_and_dtypes, rebuild, substitute, toposort
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import kernel_label
-from fnx.core.support.process import lazy_function
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
@@ -80,21 +80,21 @@ from fnx.lower.tensor.split_concat_by_buffer_limit import split_concat_by_buffer
 from fnx.lower.tensor.split_reduction import split_reduction
 
 # Passes for rare ops are loaded on first use.
-conv_input_gradient_to_contraction = lazy_function(
+conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
-push_slice_through_reduce = lazy_function("fnx.lower.tensor.push_slice_through_reduce",
-                                          "push_slice_through_reduce")
-two_pass_scan = lazy_function("fnx.lower.loops.two_pass_scan", "two_pass_scan")
-fuse_loop_into_kernel = lazy_function("fnx.lower.loops.fuse_loop_into_kernel",
-                                      "fuse_loop_into_kernel")
-double_float_carries = lazy_function("fnx.lower.loops.double_float_carries", "double_float_carries")
-fold_transposes = lazy_function("fnx.lower.loops.fold_transposes", "fold_transposes")
-convert_loops = lazy_function("fnx.lower.loops.loop_kernels", "loop_kernels")
-is_candidate = lazy_function("fnx.lower.loops.loop_kernels", "is_candidate")
-arena_bytes = lazy_function("fnx.lower.loops.loop_memory", "arena_bytes")
-promote_to_compute_dtype = lazy_function("fnx.lower.kernel.promote_to_compute_dtype",
-                                         "promote_to_compute_dtype")
-tile_attention = lazy_function("fnx.lower.attention.tile_attention", "tile_attention")
+push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
+                                        "push_slice_through_reduce")
+two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
+fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
+                                    "fuse_loop_into_kernel")
+double_float_carries = lazy_import("fnx.lower.loops.double_float_carries", "double_float_carries")
+fold_transposes = lazy_import("fnx.lower.loops.fold_transposes", "fold_transposes")
+convert_loops = lazy_import("fnx.lower.loops.loop_kernels", "loop_kernels")
+is_candidate = lazy_import("fnx.lower.loops.loop_kernels", "is_candidate")
+arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
+promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
+                                       "promote_to_compute_dtype")
+tile_attention = lazy_import("fnx.lower.attention.tile_attention", "tile_attention")
 
 
 def lift_to_kernel(run: Callable[[UOp], UOp],

@@ -39,7 +39,7 @@ from fnx.core.ir.tiling import Bind, Schedule, StageOperand
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import KernelError
-from fnx.core.support.process import lazy_function
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.source_digests import source_digest
 from fnx.core.support.target import Target
@@ -232,12 +232,12 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 STAGE_OPS = frozenset({ops.STAGE})
 CAST_OPS = frozenset({ops.CAST})  # converts an index that is loaded from data
-mask_finished_lanes = lazy_function("fnx.lower.legalize.mask_finished_lanes", "mask_finished_lanes")
-outline_cold_branches = lazy_function("fnx.lower.legalize.outline_cold_branches",
-                                      "outline_cold_branches")
-privatize_stages = lazy_function("fnx.lower.emit.privatize_stages", "privatize_stages")
-emulate_unsupported_dtypes = lazy_function("fnx.lower.legalize.emulate_unsupported_dtypes",
-                                           "emulate_unsupported_dtypes")
+mask_finished_lanes = lazy_import("fnx.lower.legalize.mask_finished_lanes", "mask_finished_lanes")
+outline_cold_branches = lazy_import("fnx.lower.legalize.outline_cold_branches",
+                                    "outline_cold_branches")
+privatize_stages = lazy_import("fnx.lower.emit.privatize_stages", "privatize_stages")
+emulate_unsupported_dtypes = lazy_import("fnx.lower.legalize.emulate_unsupported_dtypes",
+                                         "emulate_unsupported_dtypes")
 
 KINDS = ("PAR", "SEQ", "UNROLL", "VEC")
 SPACES = ("PRIV", "GLOBAL")
@@ -274,14 +274,14 @@ HOST = TargetLowering(
 # ---- thread blocks ------------------------------------------------------------------------------
 
 
-workgroups_for_knobs = lazy_function("fnx.lower.schedule.workgroup_heuristics",
-                                     "workgroups_for_knobs")
-lower_threads = lazy_function("fnx.lower.emit.lower_threads", "lower_threads")
-group_count = lazy_function("fnx.lower.emit.barriers", "group_count")
-thread_count = lazy_function("fnx.lower.emit.barriers", "thread_count")
-vectorize_accesses = lazy_function("fnx.lower.emit.vectorize_accesses", "vectorize_accesses")
-form_async_copies = lazy_function("fnx.lower.emit.form_async_copies", "form_async_copies")
-narrow_indices = lazy_function("fnx.lower.legalize.narrow_indices", "narrow_indices")
+workgroups_for_knobs = lazy_import("fnx.lower.schedule.workgroup_heuristics",
+                                   "workgroups_for_knobs")
+lower_threads = lazy_import("fnx.lower.emit.lower_threads", "lower_threads")
+group_count = lazy_import("fnx.lower.emit.barriers", "group_count")
+thread_count = lazy_import("fnx.lower.emit.barriers", "thread_count")
+vectorize_accesses = lazy_import("fnx.lower.emit.vectorize_accesses", "vectorize_accesses")
+form_async_copies = lazy_import("fnx.lower.emit.form_async_copies", "form_async_copies")
+narrow_indices = lazy_import("fnx.lower.legalize.narrow_indices", "narrow_indices")
 
 
 def launch_extents(kernel: UOp) -> Mapping[str, UOp]:
@@ -328,19 +328,19 @@ def gpu_lowering(render: Callable[[UOp], str], module: Callable[[str, str], str]
 KERNELS = TargetLowering((*KINDS, "GRID", "THREAD"), (*SPACES, "SHARED"), TILING, (),
                          lambda symbol, text: "", lambda kernel: {}, generic_schedule)
 
-OPENCL = gpu_lowering(lazy_function("fnx.lower.render.opencl", "render"),
-                      lazy_function("fnx.lower.render.opencl", "module"))
+OPENCL = gpu_lowering(lazy_import("fnx.lower.render.opencl", "render"),
+                      lazy_import("fnx.lower.render.opencl", "module"))
 
-NVPTX = gpu_lowering(lazy_function("fnx.lower.render.nvptx", "render"),
-                     lazy_function("fnx.lower.render.nvptx", "module"))
+NVPTX = gpu_lowering(lazy_import("fnx.lower.render.nvptx", "render"),
+                     lazy_import("fnx.lower.render.nvptx", "module"))
 
-_WGSL = gpu_lowering(lazy_function("fnx.lower.render.wgsl", "render"),
-                     lazy_function("fnx.lower.render.wgsl", "module"))
-decompose_unsupported = lazy_function("fnx.lower.legalize.decompose_unsupported",
-                                      "decompose_unsupported")
-check_index_width = lazy_function("fnx.lower.legalize.narrow_indices", "check_index_width")
-check_iteration_limit = lazy_function("fnx.lower.legalize.check_iteration_limit",
-                                      "check_iteration_limit")
+_WGSL = gpu_lowering(lazy_import("fnx.lower.render.wgsl", "render"),
+                     lazy_import("fnx.lower.render.wgsl", "module"))
+decompose_unsupported = lazy_import("fnx.lower.legalize.decompose_unsupported",
+                                    "decompose_unsupported")
+check_index_width = lazy_import("fnx.lower.legalize.narrow_indices", "check_index_width")
+check_iteration_limit = lazy_import("fnx.lower.legalize.check_iteration_limit",
+                                    "check_iteration_limit")
 WGSL = _WGSL.replace(code=tuple([q for p in _WGSL.code if p.name != "vectorize_accesses" for q in (
     (Pass("decompose_unsupported", decompose_unsupported, "kernel", "kernel", takes_target=True),)
     if p.name == "decompose" else
@@ -363,8 +363,8 @@ C = TargetLowering(
             Pass("privatize_stages", lift_to_parts(privatize_stages), "kernel", "kernel",
                  STAGE_OPS, True)),
     code=(*HOST.code[:-1],
-          Pass("render", lazy_function("fnx.lower.render.c", "render"), "program", "text")),
-    module=lazy_function("fnx.lower.render.c", "module"), extents=host_extents)
+          Pass("render", lazy_import("fnx.lower.render.c", "render"), "program", "text")),
+    module=lazy_import("fnx.lower.render.c", "module"), extents=host_extents)
 
 TARGET_LOWERINGS = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx": NVPTX,
                     "wgsl": WGSL, "c": C}
@@ -373,8 +373,8 @@ TARGET_LOWERINGS = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx":
 # ---- code generation ----------------------------------------------------------------------------
 
 
-inline_command_loop = lazy_function("fnx.lower.loops.inline_command_loop", "inline_command_loop")
-resumable_loop = lazy_function("fnx.lower.loops.resumable_loop", "resumable_loop")
+inline_command_loop = lazy_import("fnx.lower.loops.inline_command_loop", "inline_command_loop")
+resumable_loop = lazy_import("fnx.lower.loops.resumable_loop", "resumable_loop")
 PACKAGES = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
 
 

@@ -13,8 +13,10 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.errors import DTypeError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.nn.normalization import logsumexp, softmax
+
+lax = lazy_import("fnx.lax")
 
 __all__ = ["dot_product_attention"]
 
@@ -148,7 +150,7 @@ def dot_product_attention(
     if not return_residual:
         return out
     sums = jnp.transpose(logsumexp(scores, -1).astype(k.dtype), (0, 2, 1))
-    return out, load("fnx.lax").stop_gradient(sums.reshape(shape[:-1]))
+    return out, lax.stop_gradient(sums.reshape(shape[:-1]))
 
 
 def _check_broadcast(name: str, array: ArrayLike, shape: tuple[int, ...]) -> Array:

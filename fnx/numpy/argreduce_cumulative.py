@@ -16,12 +16,12 @@ from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.config import config
-from fnx.core.support.process import lazy_function
+from fnx.core.support.process import lazy_import
 from fnx.numpy.reductions import reduce_axes, require_nonempty
 
 __all__ = ["argmax", "argmin", "cumprod", "cumsum"]
 
-cumulative = lazy_function("fnx.core.formulas.cumulative", "cumulative")
+cumulative = lazy_import("fnx.core.formulas.cumulative", "cumulative")
 
 
 def _arg_extreme(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:

@@ -12,7 +12,7 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike, LazyMethod, set_methods
 from fnx.core.array.array_operators import as_operator
 from fnx.core.support.errors import MutationError, TracedValueError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import, load
 from fnx.numpy import (
     argreduce_cumulative,
     binary_ufuncs,
@@ -26,6 +26,10 @@ from fnx.numpy import (
     unary_ufuncs,
 )
 from fnx.numpy.shape_manipulation import ElementOrder
+
+device_transfer = lazy_import("fnx.device_transfer")
+indexing = lazy_import("fnx.numpy.indexing")
+sharding = lazy_import("fnx.sharding")
 
 
 def _unpack_varargs(args: tuple[Any, ...]) -> Any:
@@ -114,8 +118,7 @@ def compress(x: Array, condition: ArrayLike, axis: int | None = None, *, size: i
     >>> jnp.arange(3).compress(jnp.asarray([True, False, True]))
     Array([0, 2], dtype=int32)
     """
-    result: Array = load("fnx.numpy.indexing").compress(
-        condition, x, axis, size=size, fill_value=fill_value, out=out)
+    result: Array = indexing.compress(condition, x, axis, size=size, fill_value=fill_value, out=out)
     return result
 
 
@@ -134,7 +137,7 @@ def conjugate(x: Array) -> Array:
 
 
 def _sharding(x: Array) -> Any:
-    return load("fnx.sharding").SingleDeviceSharding(load("fnx.device_transfer").device_of(x))
+    return sharding.SingleDeviceSharding(device_transfer.device_of(x))
 
 
 @public_api
@@ -156,7 +159,7 @@ def to_device(x: Array, device: Any, *, stream: Any = None) -> Array:
     Array([1.], dtype=float32)
     """
     arguments.check_choice("stream", stream, (None,))
-    result: Array = load("fnx.device_transfer").device_put(x, device)
+    result: Array = device_transfer.device_put(x, device)
     return result
 
 

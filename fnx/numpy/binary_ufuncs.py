@@ -9,7 +9,9 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise, static_power
 from fnx.core.formulas import elementwise as rows
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+ufunc_methods = lazy_import("fnx.numpy.ufunc_methods")
 
 __all__ = [
     "add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or",
@@ -54,7 +56,7 @@ def with_ufunc_methods(identity: Any = None, nin: int = 2
 
 def _lazy_method(f: Callable[..., Any], identity: Any, nin: int, name: str) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
-        return load("fnx.numpy.ufunc_methods").method(f, identity, nin, name)(*args, **options)
+        return ufunc_methods.method(f, identity, nin, name)(*args, **options)
 
     call.__name__ = name
     return call

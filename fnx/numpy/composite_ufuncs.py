@@ -11,7 +11,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
 from fnx.core.ir import build, dtypes
 from fnx.core.support.errors import ArgumentError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.numpy.binary_ufuncs import (
     add,
     equal,
@@ -25,6 +25,8 @@ from fnx.numpy.binary_ufuncs import (
 )
 from fnx.numpy.numeric_limits import finfo
 from fnx.numpy.unary_ufuncs import absolute, isfinite, isnan, rint
+
+indexing = lazy_import("fnx.numpy.indexing")
 
 __all__ = ["clip", "isclose", "nan_to_num", "round", "where"]
 
@@ -65,7 +67,7 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     Array([0., 1., 1.], dtype=float32)
     """
     if x is None and y is None:
-        return load("fnx.numpy.indexing").nonzero(condition, size=size, fill_value=fill_value)
+        return indexing.nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None or size is not None or fill_value is not None:
         raise ArgumentError("where: expected a condition and two values, or a condition with size= "
                             "and fill_value=", hint="give both values, or none")

@@ -25,8 +25,12 @@ from fnx.core.array.promotion import promote_operands
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.numpy.rearrange import matrix_diagonal
+
+device_transfer = lazy_import("fnx.device_transfer")
+einsum_paths = lazy_import("fnx.numpy.einsum_paths")
+einsum_subscripts = lazy_import("fnx.numpy.einsum_subscripts")
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
 
@@ -366,21 +370,20 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     if path is None:
         arguments.check_choice("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
     if out_sharding is not None:
-        load("fnx.device_transfer").check_device(out_sharding)
+        device_transfer.check_device(out_sharding)
     if _dot_general is not None and \
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
                             hint="products by another function are not there; leave it out")
-    parser = load("fnx.numpy.einsum_subscripts")
     if not isinstance(subscripts, str):
-        subscripts, operands = parser.to_subscripts([subscripts, *operands])
+        subscripts, operands = einsum_subscripts.to_subscripts([subscripts, *operands])
     nodes, was_bool = _promote_operands("einsum", operands, preferred_element_type, precision)
-    inputs, output = parser.parse(subscripts, [len(n.shape) for n in nodes])
+    inputs, output = einsum_subscripts.parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_take_diagonals(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)
     while len(terms) > 1:
         i, j = _cheapest_pair(terms, output) if path is None else \
-            load("fnx.numpy.einsum_paths").next_pair(path, len(terms))
+            einsum_paths.next_pair(path, len(terms))
         second, first = terms.pop(j), terms.pop(i)
         others = {x for _, labels in terms for x in labels} | set(output)
         needed = tuple(x for x in dict.fromkeys(first[1] + second[1]) if x in others)

@@ -19,7 +19,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, floor, where
 from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import ArgumentError, ShapeError
-from fnx.core.support.process import lazy_function
+from fnx.core.support.process import lazy_import
 
 __all__ = [
     "arange", "array", "asarray", "empty", "empty_like", "full", "full_like", "linspace",
@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
-linspace_at = lazy_function("fnx.core.formulas.linspace_exact", "linspace_at")
-arange_at = lazy_function("fnx.core.formulas.linspace_exact", "arange_at")
+linspace_at = lazy_import("fnx.core.formulas.linspace_exact", "linspace_at")
+arange_at = lazy_import("fnx.core.formulas.linspace_exact", "arange_at")
 
 
 @public_api

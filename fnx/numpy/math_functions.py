@@ -14,7 +14,7 @@ from fnx.core.formulas import elementwise_math as rows
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.expr import Expr
 from fnx.core.support.errors import DTypeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.numpy.base import (
     abs,
     arctan2,
@@ -27,6 +27,8 @@ from fnx.numpy.base import (
     trunc,
     where,
 )
+
+while_loop = lazy_import("fnx.transforms.control_flow.while_loop")
 
 __all__ = [
     "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctanh", "asin", "asinh",
@@ -388,7 +390,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
         done = equal(y, 0)
         return where(done, x, y), where(done, y, remainder(x, where(done, 1, y)))
 
-    result: tuple[Array, Array] = load("fnx.transforms.control_flow.while_loop").while_loop(
+    result: tuple[Array, Array] = while_loop.while_loop(
         lambda pair: not_equal(pair[1], 0).any(), step, (a, b))
     return abs(result[0])  # the minimum of a signed dtype has no absolute value
 

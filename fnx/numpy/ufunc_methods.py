@@ -14,7 +14,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.support.errors import ArgumentError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.numpy import base
 from fnx.numpy.base import (
     arange,
@@ -30,6 +30,8 @@ from fnx.numpy.base import (
     zeros,
 )
 from fnx.numpy.vectorization import vectorize
+
+scan = lazy_import("fnx.transforms.control_flow.scan")
 
 __all__ = ["frompyfunc", "ufunc"]
 
@@ -223,8 +225,7 @@ def _result_dtype(f: ufunc, x: Array, dtype: DTypeLike | None) -> Any:
 
 
 def _scan(f: Callable[..., Any], init: Any, xs: Any) -> tuple[Any, Any]:
-    result: tuple[Any, Any] = load("fnx.transforms.control_flow.scan").scan(
-        f, init, xs, None, False, 1, 0, False)
+    result: tuple[Any, Any] = scan.scan(f, init, xs, None, False, 1, 0, False)
     return result
 
 

@@ -21,7 +21,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.random.inverse_cdf import exponential, normal
 from fnx.random.keys import split
 from fnx.random.uniform_samplers import (
@@ -32,6 +32,11 @@ from fnx.random.uniform_samplers import (
     uniform,
 )
 from fnx.transforms.vmap import vmap
+
+bit_ops = lazy_import("fnx.lax.bit_ops")
+custom_jvp = lazy_import("fnx.transforms.custom.jvp")
+special = lazy_import("fnx.scipy.special")
+while_loop = lazy_import("fnx.transforms.control_flow.while_loop")
 
 __all__ = [
     "ball", "beta", "cauchy", "chisquare", "dirichlet", "double_sided_maxwell", "f", "gamma",
@@ -192,7 +197,7 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
 
 def repeat_while(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
     """Call ``while_loop``, which is loaded on first use."""
-    return load("fnx.transforms.control_flow.while_loop").while_loop(cond_fun, body_fun, init_val)
+    return while_loop.while_loop(cond_fun, body_fun, init_val)
 
 
 def _draw_gamma(key: Array, a: Array, log_space: bool) -> Array:
@@ -256,8 +261,8 @@ def _gamma_sampler(log_space: bool) -> Any:
 
     Differentiating through the steps of the sampler would ignore which proposal is accepted.
     """
-    rule = load("fnx.transforms.custom.jvp").custom_jvp(functools.partial(_draw_gammas, log_space))
-    grad = _log_gamma_grad if log_space else load("fnx.lax.bit_ops").random_gamma_grad
+    rule = custom_jvp.custom_jvp(functools.partial(_draw_gammas, log_space))
+    grad = _log_gamma_grad if log_space else bit_ops.random_gamma_grad
 
     def jvp(primals: Any, tangents: Any) -> Any:
         samples = rule(*primals)
@@ -273,9 +278,8 @@ def _log_gamma_grad(a: Array, log: Array) -> Array:
     """
     is_small = log < math.log(np.finfo(a.dtype).eps) if a.dtype.itemsize > 2 else log < -8
     x = jnp.exp(jnp.where(is_small, 0, log))
-    small_grad = (load("fnx.scipy.special").digamma(a + 1) - log) / a
-    return asarray(jnp.where(is_small, small_grad,
-                             load("fnx.lax.bit_ops").random_gamma_grad(a, x) / x))
+    small_grad = (special.digamma(a + 1) - log) / a
+    return asarray(jnp.where(is_small, small_grad, bit_ops.random_gamma_grad(a, x) / x))
 
 
 @_docstr()

@@ -17,7 +17,7 @@ from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import (
     ONE_KEY,
@@ -27,6 +27,8 @@ from fnx.random.keys import (
     single_key_words,
     split_words,
 )
+
+sharding = lazy_import("fnx.sharding")
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
@@ -49,11 +51,10 @@ sampler_docs = DocTemplate(
 
 def check_sharding(out_sharding: ShardingLike) -> None:
     """Check ``out_sharding``, which has no effect, as there is one device."""
-    if out_sharding is not None:
-        sharding = load("fnx.sharding")
-        if not isinstance(out_sharding, sharding.NamedSharding | sharding.PartitionSpec):
-            raise ArgumentError(f"expected a NamedSharding, a PartitionSpec or None as "
-                                f"out_sharding, got {out_sharding!r}", hint="leave it out")
+    if out_sharding is not None and not isinstance(
+            out_sharding, sharding.NamedSharding | sharding.PartitionSpec):
+        raise ArgumentError(f"expected a NamedSharding, a PartitionSpec or None as "
+                            f"out_sharding, got {out_sharding!r}", hint="leave it out")
 
 
 @sampler_docs(

@@ -14,7 +14,7 @@ from fnx.core.array.call_validation import validate_call
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.config import DEVICES, GPUS, config
 from fnx.core.support.errors import ArgumentError, DeviceError, lazy_module
-from fnx.core.support.process import lazy_function
+from fnx.core.support.process import lazy_import
 
 __all__ = [
     "Device", "default_backend", "device_count", "devices", "local_device_count", "local_devices",
@@ -71,7 +71,7 @@ class Device:
         _get_device(self.platform).synchronize()
 
 
-_get_device = lazy_function("fnx.transforms.link", "get_device")
+_get_device = lazy_import("fnx.transforms.link", "get_device")
 _devices: dict[str, Device] = {}
 _docstr = DocTemplate(backend="as for ``devices``.", returns="1.", imports="fnx",
                       wrap=validate_call)

@@ -28,7 +28,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, KernelError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.tracing import host_callbacks
 from fnx.core.tracing.trace import ClosedFunction, trace
 from fnx.transforms.dispatch.signature import ArgFlattener, parameters_of
@@ -37,6 +37,8 @@ from fnx.transforms.kernel_lang.kernel_prints import Prints
 from fnx.transforms.kernel_lang.references import Reference
 from fnx.transforms.kernel_lang.trace import trace_kernel
 from fnx.transforms.transformed import Transformed
+
+custom_vmap = lazy_import("fnx.transforms.custom.vmap")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +125,7 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
         _KernelCall(f, name=name, out=out, schedule=tuple(schedule or ()))
     if vjp is None and jvp is None and vmap is None:
         return result
-    return load("fnx.transforms.custom.vmap").CallWithRules(result, jvp, vjp, vmap)
+    return custom_vmap.CallWithRules(result, jvp, vjp, vmap)
 
 
 def _search_schedule(search: bool | float, schedule: Sequence[Transform] | None, out: Any

@@ -13,7 +13,6 @@ import ctypes
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fnx.core.array import array
@@ -26,7 +25,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, RetracedError, user_location
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.tracing.trace import ClosedFunction, trace
 from fnx.transforms.dispatch.captures import Captures
 from fnx.transforms.dispatch.donation import Donation, positions
@@ -64,6 +63,16 @@ if TYPE_CHECKING:
     from fnx.transforms.inspect.lowering import Lowering
     from fnx.transforms.stages import Compiled, TracedCall
 
+abstract_eval = lazy_import("fnx.transforms.abstract_eval")
+code_cache = lazy_import("fnx.transforms.dispatch.code_cache")
+global_page = lazy_import("fnx.transforms.page.global_page")
+inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
+memory_use = lazy_import("fnx.transforms.dispatch.memory_use")
+pipeline = lazy_import("fnx.lower.pipeline")
+specialized_call = lazy_import("fnx.transforms.dispatch.specialized_call")
+stages = lazy_import("fnx.transforms.stages")
+timeline = lazy_import("fnx.transforms.inspect.timeline")
+
 MAX_FAST_PATHS = 4       # fast paths tried in turn before a key is built
 FEW_FAST_PATHS = 2       # ... without first looking at the types of the arguments
 MAX_NATIVE = 8          # records for native calls, which run no Python
@@ -74,10 +83,6 @@ ArgNames: TypeAlias = str | Sequence[str] | None
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-def _dedup_module() -> ModuleType:
-    return load("fnx.transforms.dispatch.code_cache")
 
 
 def _nonstatic(key: CallKey, n: int) -> list[int]:
@@ -144,7 +149,7 @@ class Jitted(Transformed[P, R_co]):
         self._called = True
         code_key = self._code_key()
         if code_key is not None:
-            for launch in _dedup_module().find_fastpaths(code_key):
+            for launch in code_cache.find_fastpaths(code_key):
                 out = launch(args, kwargs)
                 if out is not MISS:
                     self._hits += 1
@@ -208,12 +213,12 @@ class Jitted(Transformed[P, R_co]):
 
         in_tree, avals = key[:2]
         code_key = None if scope.is_open() else self._code_key()
-        same = None if code_key is None else _dedup_module().find_trace(code_key, key)
+        same = None if code_key is None else code_cache.find_trace(code_key, key)
         if same is not None:
             replay = CachedTrace(same.closed, 0.0, args_kind(args))
             replay.executable = same.executable
             if not self._returns_args(same.closed):
-                _dedup_module().cache_fastpath(code_key, make_fastpath(
+                code_cache.cache_fastpath(code_key, make_fastpath(
                     key, _nonstatic(key, len(args)), same.captures.entries, (),
                     same.closed.out_tree, same.closed.outs, same.executable,
                     self._donated(key, len(args)), self._donation.to, key[3], self._chosen))
@@ -244,22 +249,20 @@ class Jitted(Transformed[P, R_co]):
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
                                                    self._device or key[3])
         if config.viz:
-            load("fnx.transforms.page.global_page").add_function(
-                (self._name, lambda: self._lowering(replay, key, n)))
+            global_page.add_function((self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
 
     def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
-        code_key: tuple[Any, ...] | None = _dedup_module().code_key(self._f, *self._options.items())
+        code_key: tuple[Any, ...] | None = code_cache.code_key(self._f, *self._options.items())
         return code_key
 
     def _link_and_share(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
                         ) -> Executable:
         executable = self._link(replay, key, n)
         if replay.code_key is not None and replay.code_key == self._code_key():
-            dedup = _dedup_module()
-            dedup.cache_trace(replay.code_key, key,
-                              dedup.SharedTrace(self._f, captures, replay.closed, executable))
+            code_cache.cache_trace(replay.code_key, key, code_cache.SharedTrace(
+                self._f, captures, replay.closed, executable))
         return executable
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
@@ -310,9 +313,9 @@ class Jitted(Transformed[P, R_co]):
         Arguments are arrays or ``ShapeDtypeStruct``s."""
         _, key = self._arguments.key(args, kwargs, shapes=True)
         replay = self._find_trace(key, args, kwargs).value
-        traced: TracedCall = load("fnx.transforms.stages").TracedCall(
+        traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),
-            lambda: load("fnx.transforms.abstract_eval").Graph(replay.closed, key[1]),
+            lambda: abstract_eval.Graph(replay.closed, key[1]),
             lambda: self._lowering(replay, key, len(args)))
         return traced
 
@@ -327,14 +330,14 @@ class Jitted(Transformed[P, R_co]):
         donated = positions(self._donation.numbers, n)
         donation = Donation(tuple([i for i, at in enumerate(dynamic) if at in donated]),
                             tuple(self._donation.names), self._f)
-        signed: SpecializedCall = load("fnx.transforms.dispatch.specialized_call").SpecializedCall(
+        signed: SpecializedCall = specialized_call.SpecializedCall(
             self._name, self._f, replay, key, self._donated(key, n), donation)
         return signed
 
     def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int) -> Compiled:
         executable = signed.cached_trace.executable or \
             self._link(signed.cached_trace, signed.key, n)
-        compiled: Compiled = load("fnx.transforms.stages").Compiled(
+        compiled: Compiled = stages.Compiled(
             signed, self._arguments, executable, lowering,
             lambda: self._memory(signed.cached_trace, signed.key, n), self._device or signed.key[3],
             self._chosen)
@@ -350,13 +353,11 @@ class Jitted(Transformed[P, R_co]):
         target = target_of(device)
 
         def again(keep: Callable[[Any], None]) -> None:
-            load("fnx.lower.pipeline").lower(fn, target, on_pass=keep, donated=donated,
-                                             schedules=schedules)
+            pipeline.lower(fn, target, on_pass=keep, donated=donated, schedules=schedules)
 
-        module = load("fnx.transforms.inspect.lowering")  # loaded late: only for reading
-        lowering: Lowering = module.Lowering(
+        lowering: Lowering = inspect_lowering.Lowering(
             fn, executable.lowered, device, replay.milliseconds, again, leaf_labels(self._f, key),
-            self._name, lambda: load("fnx.transforms.inspect.timeline").record_timeline(
+            self._name, lambda: timeline.record_timeline(
                 replay, executable, key[1], arrays), device_limits)
         signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
@@ -372,9 +373,8 @@ class Jitted(Transformed[P, R_co]):
         return self._memory(self._find_trace(key, args, kwargs).value, key, len(args))
 
     def _memory(self, replay: CachedTrace, key: CallKey, n: int) -> MemoryUse:
-        module = load("fnx.transforms.dispatch.memory_use")
         executable = replay.executable or self._link(replay, key, n)
-        use: MemoryUse = module.memory_use_of_call(executable, key[1], replay.storages)
+        use: MemoryUse = memory_use.memory_use_of_call(executable, key[1], replay.storages)
         return use
 
     def cache_info(self) -> CacheInfo:

@@ -29,13 +29,25 @@ from fnx.core.ir.uop import UOp, ops_and_dtypes, toposort
 from fnx.core.scope import storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import KernelError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import, load
 from fnx.core.support.target import Target
 from fnx.core.tracing.trace import preserving_locs, with_gc_disabled
 from fnx.transforms.dispatch.executable import DeviceLike, EagerEvaluator, Executable, LoweredLike
 
 if TYPE_CHECKING:
     from fnx.core.ir.peak_rates import PeakRates
+
+allocator = lazy_import("fnx.backends.device.allocator")
+background_writer = lazy_import("fnx.backends.disk.background_writer")
+bounds_check = lazy_import("fnx.lower.tensor.bounds_check")
+cache = lazy_import("fnx.backends.disk.cache")
+candidates = lazy_import("fnx.lower.candidates")
+loop_fission = lazy_import("fnx.transforms.control_flow.loop_fission")
+machine_limits = lazy_import("fnx.transforms.dispatch.machine_limits")
+pipeline = lazy_import("fnx.lower.pipeline")
+preload = lazy_import("fnx.transforms.dispatch.preload")
+program_cache = lazy_import("fnx.transforms.dispatch.program_cache")
+schedule_search = lazy_import("fnx.transforms.dispatch.schedule_search")
 
 ScheduleLookup = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the heuristic
 
@@ -47,16 +59,14 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
     if not use_stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
         return _compile(fn, device, runtime_extents, donated)
-    store = load("fnx.transforms.dispatch.program_cache").ProgramEntry(
-        fn, device, disk_cache(), donated)
+    store = program_cache.ProgramEntry(fn, device, disk_cache(), donated)
     executable: Executable | None = preserving_locs(store.restore_program, lambda block: Executable(
         fn, device, block, {}, lambda: _compile(fn, device, donated=donated).lowered))
     if executable is None:
         executable = _compile(fn, device, donated=donated)
         commands = executable.buffer.linked(executable.block.commands)
         if commands is not None:
-            load("fnx.backends.disk.background_writer").enqueue(
-                partial(store.store, executable.block, commands))
+            background_writer.enqueue(partial(store.store, executable.block, commands))
     return executable
 
 
@@ -74,11 +84,11 @@ def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
     links it."""
     checks = ()
     if config.check_index:
-        fn, checks = load("fnx.lower.tensor.bounds_check").add_bounds_checks(fn)
+        fn, checks = bounds_check.add_bounds_checks(fn)
     fn = preprocess(fn, device)
     stats_before = device.stats()
-    lowered = with_gc_disabled(load("fnx.lower.pipeline").lower, fn, target_of(device),
-                               runtime_extents, prepare or device.prepare, None, donated, schedules)
+    lowered = with_gc_disabled(pipeline.lower, fn, target_of(device), runtime_extents,
+                               prepare or device.prepare, None, donated, schedules)
 
     def linked() -> Executable:
         executable = Executable(fn, device, lowered.block, lowered.code, lambda: lowered, checks)
@@ -97,12 +107,11 @@ def search_schedules(fn: UOp, device: DeviceLike, donated: Sequence[int] = ()
     if not config.search or config.check_index or not device.target.is_compiled:
         return None
     kernels: list[UOp] = []
-    with_gc_disabled(load("fnx.lower.pipeline").lower, preprocess(fn, device), target_of(device),
+    with_gc_disabled(pipeline.lower, preprocess(fn, device), target_of(device),
                      False, None, None, donated, kernels.append)
     schedules: dict[UOp, Any] = with_gc_disabled(
-        load("fnx.transforms.dispatch.schedule_search").search_kernels, kernels, device,
-        _make_start(device), load("fnx.lower.candidates"), disk_cache(), config.search,
-        fn.arg.name)
+        schedule_search.search_kernels, kernels, device, _make_start(device), candidates,
+        disk_cache(), config.search, fn.arg.name)
     return schedules.get
 
 
@@ -130,7 +139,7 @@ def target_of(device: DeviceLike) -> Target:
 
 def lower_for(fn: UOp, target: Target) -> LoweredLike:
     """Run all passes on a FUNCTION for a target that need not be this machine."""
-    lowered: LoweredLike = with_gc_disabled(load("fnx.lower.pipeline").lower, fn, target)
+    lowered: LoweredLike = with_gc_disabled(pipeline.lower, fn, target)
     return lowered
 
 
@@ -146,22 +155,20 @@ def device_limits(beyond: bool = False) -> PeakRates | None:
     device = _configured_device()
     if device.target.kind != "host" or device.is_recording:
         return None
-    result: PeakRates = with_gc_disabled(load("fnx.transforms.dispatch.machine_limits").find_limits,
-                                         device, _make_start(device), disk_cache(), beyond)
+    result: PeakRates = with_gc_disabled(
+        machine_limits.find_limits, device, _make_start(device), disk_cache(), beyond)
     return result
 
 
 def disk_cache() -> Any:
     """Return the DiskCache that processes share."""
-    module = load("fnx.backends.disk.cache")
-    return module.DiskCache(module.directory())
+    return cache.DiskCache(cache.directory())
 
 
 def _is_searched(fn: UOp) -> bool:
     """Whether a schedule is to be found by timing."""
     return ops.CALL in ops_and_dtypes([fn]) and any(
-        node.op is ops.CALL and node.arg.schedule
-        and load("fnx.transforms.dispatch.schedule_search").needs_search(node)
+        node.op is ops.CALL and node.arg.schedule and schedule_search.needs_search(node)
         for node in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL))
 
 
@@ -170,14 +177,13 @@ def preprocess(fn: UOp, device: DeviceLike) -> UOp:
     the schedules that a search finds."""
     op_kinds = ops_and_dtypes([fn])
     if ops.SCAN in op_kinds:
-        fn = load("fnx.transforms.control_flow.loop_fission").split_scans(fn)
+        fn = loop_fission.split_scans(fn)
     return _apply_search(fn, device) if ops.CALL in op_kinds and _is_searched(fn) else fn
 
 
 def _apply_search(fn: UOp, device: DeviceLike) -> UOp:
-    search = load("fnx.transforms.dispatch.schedule_search")
-    result: UOp = search.search_calls(fn, device, _make_start(device),
-                                      load("fnx.lower.candidates"), disk_cache())
+    result: UOp = schedule_search.search_calls(fn, device, _make_start(device), candidates,
+                                               disk_cache())
     return result
 
 
@@ -197,10 +203,9 @@ def _configured_device() -> DeviceBase:
 
 @on_device_creation
 def _preload(device: str) -> None:
-    if device == "cpu" and not load("fnx.backends.device.allocator").has_address_space_limit():
+    if device == "cpu" and not allocator.has_address_space_limit():
         load("fnx.backends.disk.cache")  # the disk cache, keyed by digests
-        load("fnx.transforms.dispatch.preload").preload_compiler(
-            lambda: get_device(device).warm_up_compiler())
+        preload.preload_compiler(lambda: get_device(device).warm_up_compiler())
 
 
 def _upload(value: NDArray) -> Any:

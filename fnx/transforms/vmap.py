@@ -30,10 +30,12 @@ from fnx.core.support.errors import (
     PytreeError,
     ShapeError,
 )
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import ClosedFunction, inline_function, preserving_locs, trace
 from fnx.transforms.transformed import Transformed
+
+batching = lazy_import("fnx.transforms.batching.batch")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -232,8 +234,7 @@ def _batch_all(closed: ClosedFunction, size: int, axis: op_args.Axis | None, map
     """Return the results for the batch, and which of them have the batch axis in front."""
     captures = closed.operands()
     flags = (True,) * len(mapped) + (False,) * len(captures)
-    batch = load("fnx.transforms.batching.batch").batch
-    function, batched = batch(closed.function, size, flags, axis)
+    function, batched = batching.batch(closed.function, size, flags, axis)
     nodes = inline_function(function, [*mapped, *captures])
     closed.advance_token(nodes)
     return list(zip(nodes, batched))

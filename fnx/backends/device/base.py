@@ -21,10 +21,13 @@ from fnx.core.ir.native_call import NativeCall
 from fnx.core.ir.uop import UOp
 from fnx.core.support.config import DEVICES, GPUS
 from fnx.core.support.errors import ArgumentError, NotBuiltError
-from fnx.core.support.process import fork_safe_lock, lazy_function, load
+from fnx.core.support.process import fork_safe_lock, lazy_import, load
 from fnx.core.support.target import Target
 
-estimate_ns = lazy_function("fnx.backends.device.cost_model", "estimate_ns")  # used by readers only
+allocator = lazy_import("fnx.backends.device.allocator")
+range_kinds = lazy_import("fnx.core.support.range_kinds")
+
+estimate_ns = lazy_import("fnx.backends.device.cost_model", "estimate_ns")  # used by readers only
 _SUBMISSION_BITS = 48  # bits of a submission number that one device uses
 _LOAD_ADDRESS_SPACE = 16 << 20  # bytes of address space required to load a device
 
@@ -160,9 +163,8 @@ class DeviceBase(ABC):
         """Estimate the nanoseconds of a kernel, on all workers that it is distributed over."""
         if kernel.op is ops.CALLBACK:  # takes as long as the Python function
             return 0.0
-        kinds = load("fnx.core.support.range_kinds").RANGE_KINDS
         shared = kernel.op is not ops.KERNEL or any(
-            kinds[r.arg.kind].given for store in kernel.src for r in store.ranges)
+            range_kinds.RANGE_KINDS[r.arg.kind].given for store in kernel.src for r in store.ranges)
         estimated: float = estimate_ns(kernel, dict(enumerate(scalars)))
         return estimated / (self.target.cores if shared else 1)
 
@@ -210,8 +212,7 @@ def get_device(name: str) -> DeviceBase:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
     # Checked up front, as Python's own memory errors would not name the cause.
-    load("fnx.backends.device.allocator").require_address_space(
-        _LOAD_ADDRESS_SPACE, f"to load the device {name}")
+    allocator.require_address_space(_LOAD_ADDRESS_SPACE, f"to load the device {name}")
     for hook in _creation_hooks:
         hook(name)
     module = load(DEVICES[name])

@@ -30,8 +30,10 @@ from fnx.core.ir.uop import current_loc
 from fnx.core.scope import scope, storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import DTypeError, FnxError, KernelError, ShapeError, user_location
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
+
+zero_copy = lazy_import("fnx.core.array.zero_copy")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,9 +106,8 @@ def asarray(x: Any, dtype: Any = None) -> Array:
     if isinstance(x, np.generic):
         t = dtypes.as_dtype(data.dtype)
         return Array(build.const(low_precision.decode(data, t)[()], t))
-    if not data.flags.writeable:
-        sharing = load("fnx.core.array.zero_copy")
-        shared: Array | None = sharing.borrow_array(data) if sharing.is_read_only(data) else None
+    if not data.flags.writeable and zero_copy.is_read_only(data):
+        shared: Array | None = zero_copy.borrow_array(data)
         if shared is not None:
             return shared
     return from_numpy(data)

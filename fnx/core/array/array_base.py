@@ -26,7 +26,11 @@ from fnx.core.support.errors import (
     ShapeError,
     TracedValueError,
 )
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+abstract_values = lazy_import("fnx.core.array.abstract_values")
+dlpack = lazy_import("fnx.core.array.dlpack")
+linecache = lazy_import("linecache")
 
 _LOOP_HINT = "a loop of traced length is fnx.lax.fori_loop or fnx.lax.while_loop"
 _ALTERNATIVES = {
@@ -42,7 +46,7 @@ _STATEMENT_HINTS = {  # by the first word of the user's line
 
 def _statement_keyword(site: Location | None) -> str:
     """Return the first word of the user's line, which tells the statement that needs a value."""
-    words = "" if site is None else load("linecache").getline(*site)
+    words = "" if site is None else linecache.getline(*site)
     return words.split(None, 1)[0] if words.strip() else ""
 
 
@@ -88,7 +92,7 @@ class ArrayBase:
     @property
     def aval(self) -> Any:
         """Shape, dtype and weak type, as ``fnx.typeof`` returns them."""
-        return load("fnx.core.array.abstract_values").ShapedArray.of(self._aval)
+        return abstract_values.ShapedArray.of(self._aval)
 
     @property
     def shape(self) -> Shape:
@@ -210,8 +214,7 @@ class ArrayBase:
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        return load("fnx.core.array.dlpack").export_capsule(
-            self, stream, max_version, dl_device, copy)
+        return dlpack.export_capsule(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the host

@@ -34,8 +34,10 @@ from fnx.core.ir.expr import Expr, integer_power
 from fnx.core.ir.ops import Op
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
+
+float32_compute = lazy_import("fnx.core.array.float32_compute")
 
 P = ParamSpec("P")
 
@@ -135,8 +137,7 @@ def document_elementwise(doc: str, fn: ElementwiseFn, names: Sequence[str], resu
 
 def alias(name: str, f: Callable[P, Array], module: str = "lax") -> Callable[P, Array]:
     """Return a public function under the name that it has in another module."""
-    wrap = load("fnx.core.array.float32_compute").compute_in_float32 if "rounds" in f.__dict__ \
-        else public_api
+    wrap = float32_compute.compute_in_float32 if "rounds" in f.__dict__ else public_api
     result: Callable[P, Array] = wrap(inspect.unwrap(f), name)
     result.__doc__ = (f.__doc__ or "").replace(f"jnp.{f.__name__}(", f"{module}.{name}(").replace(
         "import fnx.numpy as jnp", f"import fnx.{module} as {module}")

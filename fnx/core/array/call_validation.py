@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core.support.errors import ArgumentError, FnxError, suggestion
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
+
+argument_diagnosis = lazy_import("fnx.core.array.argument_diagnosis")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,8 +87,7 @@ def signature_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
 def explain_type_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
                        error: Exception) -> FnxError | None:
     """Return an error that names the argument which caused a Python error, or None."""
-    explained: FnxError | None = load("fnx.core.array.argument_diagnosis").explain_type_error(
-        f, args, kwargs, error)
+    explained: FnxError | None = argument_diagnosis.explain_type_error(f, args, kwargs, error)
     return explained
 
 

@@ -19,7 +19,7 @@ from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.expr import Expr, exp, isnan, log1p, where
 from fnx.core.ir.ops import OPS, Op
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.support.process import lazy_function
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ _GAMMA = "fnx.core.formulas.gamma"
 
 FORMULAS: dict[Op, Formula] = {
     ops.LOGADDEXP: Formula(logaddexp, _logaddexp_jvp),
-    ops.ERF: Formula(lazy_function("fnx.core.formulas.error_functions", "erf_formula")),
-    ops.LGAMMA: Formula(lazy_function(_GAMMA, "lgamma_formula"),
-                        single=lazy_function(_GAMMA, "lgamma_single")),
-    ops.DIGAMMA: Formula(lazy_function(_GAMMA, "digamma_formula"),
-                         single=lazy_function(_GAMMA, "digamma_single"))}
+    ops.ERF: Formula(lazy_import("fnx.core.formulas.error_functions", "erf_formula")),
+    ops.LGAMMA: Formula(lazy_import(_GAMMA, "lgamma_formula"),
+                        single=lazy_import(_GAMMA, "lgamma_single")),
+    ops.DIGAMMA: Formula(lazy_import(_GAMMA, "digamma_formula"),
+                         single=lazy_import(_GAMMA, "digamma_single"))}
 
 
 @memoized

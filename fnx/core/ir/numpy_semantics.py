@@ -15,7 +15,9 @@ from fnx.core.ir import low_precision
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.op import Meaning
 from fnx.core.ir.uop import UOp
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+formulas = lazy_import("fnx.core.formulas.formulas")
 
 
 def in_float64(f: Callable[..., NDArray]) -> Meaning:
@@ -29,7 +31,7 @@ def in_float64(f: Callable[..., NDArray]) -> Meaning:
 def from_formula(name: str) -> Callable[..., NDArray]:
     """Make a function that evaluates an op by its formula in core/formulas/formulas.py."""
     def evaluated(*xs: NDArray) -> NDArray:
-        out: NDArray = load("fnx.core.formulas.formulas").evaluate_formula(name, *xs)
+        out: NDArray = formulas.evaluate_formula(name, *xs)
         return out
     return evaluated
 

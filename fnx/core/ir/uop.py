@@ -17,7 +17,9 @@ from typing import Any
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op, itself, scalar
 from fnx.core.support.errors import Location
-from fnx.core.support.process import fork_safe_lock, load
+from fnx.core.support.process import fork_safe_lock, lazy_import
+
+hashlib = lazy_import("hashlib")  # it loads OpenSSL
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_LOCS = 8
@@ -168,7 +170,6 @@ class UOp:
         Nodes that hold handles have none.
         """
         if self._digest is None:
-            hashlib = load("hashlib")  # loads OpenSSL, so not at `import fnx`
             for node in toposort([self], into_functions=True,
                                  stop=lambda n: n._digest is not None):
                 if node._digest is None:

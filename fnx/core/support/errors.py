@@ -13,7 +13,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import, load
+
+features = lazy_import("fnx.core.support.unimplemented")
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
 _INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
@@ -329,7 +331,7 @@ def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str]
             setattr(sys.modules[module], name, value)
             return value
         path = f"{module}.{name}"
-        feature = load("fnx.core.support.unimplemented").find_unimplemented(path.partition(".")[2])
+        feature = features.find_unimplemented(path.partition(".")[2])
         if feature is not None:
             raise NotBuiltError(f"{path} is not there yet: {feature[0]} come later",
                                 hint=feature[1])

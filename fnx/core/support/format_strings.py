@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from fnx.core.support.errors import ArgumentError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
+
+string = lazy_import("string")
 
 
 def check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -23,7 +25,7 @@ def check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
                             hint='write print("x = {}", x)')
     used, automatic = set[Any](), 0
     try:
-        for _, field, _, _ in load("string").Formatter().parse(fmt):
+        for _, field, _, _ in string.Formatter().parse(fmt):
             if field is None:
                 continue
             name = field.partition(".")[0].partition("[")[0]

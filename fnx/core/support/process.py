@@ -5,8 +5,8 @@ that another thread was loading stays half loaded. Locks made here are unlocked 
 module loaded here is loaded completely before the process forks, or not at all.
 
 >>> with fork_safe_lock():
-...     load("json").__name__
-'json'
+...     lazy_import("json").loads("1")
+1
 """
 
 from __future__ import annotations
@@ -63,16 +63,31 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def lazy_function(module: str, name: str) -> Callable[..., Any]:
-    """Return a stub for a function whose module is loaded on the first call.
+class _LazyModule:
+    """A module that is imported when one of its names is read."""
 
-    >>> lazy_function("math", "sqrt")(4.0)
-    2.0
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load(self._name), name)
+
+
+def lazy_import(module: str, function: str = "") -> Any:
+    """Return a stub for a module that is imported at its first use, or for one of its functions.
+
+    >>> math, sqrt = lazy_import("math"), lazy_import("math", "sqrt")
+    >>> math.sqrt(4.0), sqrt(4.0)
+    (2.0, 2.0)
     """
     def call(*args: Any, **options: Any) -> Any:
-        return getattr(load(module), name)(*args, **options)
+        return getattr(load(module), function)(*args, **options)
 
-    call.__module__, call.__name__ = module, name
+    if not function:
+        return _LazyModule(module)
+    call.__module__, call.__name__ = module, function
     return call
 
 

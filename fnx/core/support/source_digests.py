@@ -20,7 +20,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from fnx.core.support.process import IMPORT_TIME, load
+from fnx.core.support.process import IMPORT_TIME, lazy_import
+
+hashlib = lazy_import("hashlib")
 
 PACKAGES = ("core", "transforms", "lower", "backends")  # what programs and kernels can depend on
 _DIGEST = 32  # bytes
@@ -76,7 +78,7 @@ def digest_packages(package: str, packages: tuple[str, ...], loaded: float
     changed = next((path for path, s in files if _is_edited(s, loaded)), "")
     store = _digest_cache[0]() if _digest_cache and not changed else None
     states = [(path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in files]
-    key = b"sources" + load("hashlib").sha256(repr((packages, states)).encode()).digest()
+    key = b"sources" + hashlib.sha256(repr((packages, states)).encode()).digest()
     cached = None if store is None else store.get(key)
     if cached is not None and len(cached) == _DIGEST * len(packages):
         return {room: cached[i * _DIGEST:(i + 1) * _DIGEST]
@@ -118,7 +120,7 @@ def digest_package(package: str, loaded: float) -> bytes:
     If a file was edited since, the digest is random, so that code from this process is not taken
     for code from the new sources.
     """
-    content = load("hashlib").sha256()
+    content = hashlib.sha256()
     for path, _ in _python_files(package):
         with open(path, "rb") as f:
             content.update(f.read())

@@ -31,7 +31,7 @@ from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.expr import Expr, clamp, cos, digamma, exp, log, rint, sin, sqrt, where
 from fnx.core.ir.ops import OPS, Op
 from fnx.core.ir.uop import UOp, substitute, toposort
-from fnx.core.support.process import lazy_function, load
+from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff import reduce_gather_scatter as indexed
 from fnx.transforms.autodiff.callback_rules import CallbackRule
 from fnx.transforms.autodiff.custom_rules import CustomOpRule
@@ -51,7 +51,7 @@ DERIVATIVES: dict[Op, DerivativeRule] = {}
 
 _ERF_CUTOFF = 30.0  # exp(-x**2) underflows to 0 below this
 
-trigamma = lazy_function("fnx.core.formulas.gamma", "trigamma")
+trigamma = lazy_import("fnx.core.formulas.gamma", "trigamma")
 
 
 # ---- registrars -------------------------------------------------------------------------------
@@ -307,13 +307,13 @@ DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.SCATTER_X, indexed.SCATTER_UPDATE
 DERIVATIVES.update({ops.CALL: CallRule(), ops.GETTUPLE: GetTupleRule(),
                     ops.FUNCTION: DerivativeRule(), ops.CALLBACK: CallbackRule(),
                     ops.CUSTOM: CustomOpRule(),
-                    ops.SCAN: LazyRule(
-                        lambda: load("fnx.transforms.autodiff.scan_rules").ScanRule()),
-                    ops.WHILE: LazyRule(
-                        lambda: load("fnx.transforms.autodiff.while_rules").WhileRule()),
-                    ops.SORT: LazyRule(
-                        lambda: load("fnx.transforms.autodiff.sort_rules").SortRule()),
-                    ops.COND: LazyRule(
-                        lambda: load("fnx.transforms.autodiff.cond_rules").CondRule())})
+                    ops.SCAN: LazyRule(lazy_import(
+                        "fnx.transforms.autodiff.scan_rules", "ScanRule")),
+                    ops.WHILE: LazyRule(lazy_import(
+                        "fnx.transforms.autodiff.while_rules", "WhileRule")),
+                    ops.SORT: LazyRule(lazy_import(
+                        "fnx.transforms.autodiff.sort_rules", "SortRule")),
+                    ops.COND: LazyRule(lazy_import(
+                        "fnx.transforms.autodiff.cond_rules", "CondRule"))})
 save_residual(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

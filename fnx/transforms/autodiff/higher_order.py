@@ -17,11 +17,13 @@ from collections.abc import Container, Mapping, Sequence
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.uop import UOp
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.autodiff.drop_effects import drop_effects
 from fnx.transforms.autodiff.policies import Policy
 from fnx.transforms.autodiff.rules import Cotangent, DerivativeRule, Tangent
+
+kernel_to_function = lazy_import("fnx.transforms.kernel_lang.kernel_to_function")
 
 MaskedTangents = Sequence[Tangent | None]           # for each operand of a node, or each result
 TOKEN = "token", 0                          # the source of effects of a backward pass
@@ -203,7 +205,7 @@ _SAVE_NOTHING = Policy("nothing", prevent_cse=False)
 
 def kernel_as_function(call: UOp) -> UOp:
     """Return what a user-written kernel computes, as a FUNCTION. (Loaded late: rarely needed.)"""
-    function: UOp = load("fnx.transforms.kernel_lang.kernel_to_function").kernel_to_function(call)
+    function: UOp = kernel_to_function.kernel_to_function(call)
     return function
 
 

@@ -30,7 +30,7 @@ from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.derivations import Derivation, derive, register_derivation, run_derivation
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, current_loc, rebuild, toposort
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
 from fnx.transforms.autodiff.derivatives import DERIVATIVES
 from fnx.transforms.autodiff.higher_order import (
@@ -44,6 +44,8 @@ from fnx.transforms.autodiff.higher_order import (
 from fnx.transforms.autodiff.residuals import split
 from fnx.transforms.autodiff.rules import Cotangent, sum_cotangents, zeros_like
 from fnx.transforms.autodiff.singularity import is_singular
+
+remat_partial_eval = lazy_import("fnx.transforms.autodiff.remat_partial_eval")
 
 # The outs, the cotangents of ``wrt``, and the last token.
 PullbackOuts = tuple[list[UOp], list[Cotangent | None], UOp | None]
@@ -258,9 +260,8 @@ def _derive(body: UOp, activity: Activity) -> Derivation[Linearized]:
     token = place(None if last is first else last)
     saved: Sequence[UOp] | None = None
     if activity.policy is not None:
-        # rarely needed
-        partial_eval = load("fnx.transforms.autodiff.remat_partial_eval").partial_eval
-        outs, flat, saved = yield from partial_eval(outs, flat, inputs, activity.policy)
+        outs, flat, saved = yield from remat_partial_eval.partial_eval(
+            outs, flat, inputs, activity.policy)
     forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, saved,
                                        activity.policy is not None and activity.policy.prevent_cse)
     return Linearized(None if forward is body else forward, backward, sources, indices, token)

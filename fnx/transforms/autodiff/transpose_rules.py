@@ -13,9 +13,11 @@ from fnx.core.ir import build
 from fnx.core.ir.derivations import Derivation, register_derivation
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import GradError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.autodiff.higher_order import Activity, Linearized
+
+linearity = lazy_import("fnx.transforms.autodiff.linearity")
 
 
 class TransposeRuleKey(Record):
@@ -35,7 +37,7 @@ class TransposeRuleKey(Record):
 @register_derivation(TransposeRuleKey)
 def _transpose_rule(body: UOp, key: TransposeRuleKey) -> Derivation[Linearized]:
     try:  # loaded late: few programs transpose rules
-        yield from load("fnx.transforms.autodiff.linearity").check_linear_steps(
+        yield from linearity.check_linear_steps(
             [body.src[o] for o in key.outputs],
             [x for i, x in build.params(body).items() if i in key.linear])
     except GradError as e:

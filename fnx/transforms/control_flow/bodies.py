@@ -33,17 +33,19 @@ from fnx.core.support.errors import (
     choose_location,
     format_location,
 )
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import close, function_name, precomputed_nodes, preserving_locs, trace
 from fnx.transforms.dispatch.signature import ArgFlattener, trace_context
 from fnx.transforms.dispatch.trace_cache import TraceCache
 
+python_loops = lazy_import("fnx.transforms.control_flow.python_loops")
+
 
 def disabled_jit_loops() -> Any:
     """Return the module of Python loops under ``config.disable_jit``, else None."""
     if config.disable_jit and not scope.is_open():
-        return load("fnx.transforms.control_flow.python_loops")
+        return python_loops
     return None
 
 

@@ -23,7 +23,7 @@ from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.scope import storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import FnxError
-from fnx.core.support.process import lazy_function, load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.target import Target
 from fnx.core.tracing import trace
 from fnx.core.tracing.trace import ClosedFunction
@@ -31,8 +31,10 @@ from fnx.core.tracing.trace import ClosedFunction
 if TYPE_CHECKING:
     from fnx.core.ir.bounds_checks import BoundsCheck
 
+nan_debugger = lazy_import("fnx.core.levels.nan_debugger")
+
 # under ``config.check_index``
-raise_first_fault = lazy_function("fnx.core.ir.bounds_checks", "raise_first_fault")
+raise_first_fault = lazy_import("fnx.core.ir.bounds_checks", "raise_first_fault")
 
 MAX_EAGER_PROGRAMS = 1024        # cached programs of eager calls
 EXECUTABLE_BYTES = 96 * MEGABYTE  # for the programs of each function, and for those of eager calls
@@ -204,8 +206,7 @@ class Executable:
         args = [s.view(params[i].dtype.np, params[i].shape) if i in params else np.zeros(())
                 for i, s in enumerate(ins)]
         values = [s.view(n.dtype.np, n.shape) for s, n in zip(storages, self.function.src)]
-        load("fnx.core.levels.nan_debugger").check_results(
-            self.function, args, values, config.check)
+        nan_debugger.check_results(self.function, args, values, config.check)
 
 
 class ExecutableCache:

@@ -21,11 +21,13 @@ from fnx.core.ir.kernel_code import MissingObjectError
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.config import config
 from fnx.core.support.errors import Location
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.source_digests import PACKAGES, source_digest
 from fnx.transforms.dispatch import cache_checks
 from fnx.transforms.dispatch.executable import BlockLike, DeviceLike
+
+hashlib = lazy_import("hashlib")
 
 _OPS_WITH_SITES = (ops.EXEC, ops.CMD_LOOP, ops.BRANCH)
 
@@ -64,7 +66,7 @@ class ProgramEntry:
     def __init__(self, fn: UOp, device: DeviceLike, disk: ByteCache, donated: Sequence[int] = ()
                  ) -> None:
         self._fn, self._disk, self._donated = fn, disk, donated
-        content = load("hashlib").sha256(fn.digest())
+        content = hashlib.sha256(fn.digest())
         content.update(source_digest(PACKAGES))
         content.update(repr((device.target, config.key(), donated)).encode())
         self._key: bytes = b"program" + content.digest()

@@ -18,13 +18,15 @@ from fnx.core.ir.peak_rates import PeakRates, arithmetic_type, count_flops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
 from fnx.core.support.errors import ArgumentError, FnxError
-from fnx.core.support.process import load
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.dispatch.executable import DeviceLike, LoweredLike
 from fnx.transforms.dispatch.schedule_search import outcome_of
 from fnx.transforms.dispatch.specialized_call import CompiledLike, SignatureInfo, SpecializedCall
 from fnx.transforms.inspect import lowering_html
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
+
+server = lazy_import("fnx.transforms.page.server")
 
 # Each step, and its passes; a pass that is not named belongs to the step of the pass before it.
 STEPS: dict[str, tuple[str, ...]] = {
@@ -296,7 +298,7 @@ class Lowering(SignatureInfo):
         ...     page.url                                              # doctest: +ELLIPSIS
         'http://127.0.0.1:.../.../'
         """
-        return load("fnx.transforms.page.server").serve([(self._name, lambda: self)], port, browser)
+        return server.serve([(self._name, lambda: self)], port, browser)
 
     # ---- text of each step
 
