@@ -6,8 +6,9 @@ A seed is a graph as users write them: products with prologues and epilogues, no
 along any axes, concatenations, shifts, windows, gathers, one-hots, masks, scatters, distances,
 values with several consumers; on its own or its gradient; on normally distributed numbers. It is
 timed against itself with each kind of fusion left out (``config.unfused``), in turns, by processor
-time. What seems slower is timed again, at last in a new process, where addresses and what ran
-before differ, so that only the graph's own time stays. Both must have the same values. CI uses the
+time on one core: of threads on other cores, some systems count it late. What seems slower is timed
+again, at last in a new process, where addresses and what ran before differ, so that only the
+graph's own time stays. Both must have the same values. CI uses the
 compiler's prediction instead of the clock (``predicted_slower``), as it is deterministic.
 """
 
@@ -25,7 +26,7 @@ import fnx
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from benchmarks.sweep import least
+from benchmarks.sweep import least, on_one_core
 from fnx.core.ir import accessors, ops
 from fnx.core.support.config import FUSIONS, override
 from fnx.core.support.target import Target
@@ -326,7 +327,9 @@ class Slower(AssertionError):
 
 
 def timed(seed: int) -> str:
-    """Return how many kinds of fusion a graph has; none may make it slower in this process."""
+    """Return how many kinds of fusion a graph has; none may make it slower in this process, which
+    gets one core."""
+    on_one_core(None)
     graph = Graph(seed)
     given = [jnp.asarray(p) for p in graph.parameters]
     calls, wanted = {}, None

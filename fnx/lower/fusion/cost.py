@@ -9,8 +9,9 @@ Analyses of tensor nodes that kernelize decides by; one walk over the graph, ope
     after   the same without a buffer for f(d): each sum computes the terms that it adds
 
 A sum of a few elements (a squared distance) counts as elementwise work here; so do indices of
-windows at data-dependent offsets, start[i] + j. The criterion is time: bytes that go to memory, or
-to a cache, and back, compared with vector instructions that are executed again.
+windows at data-dependent offsets, start[i] + j. A contraction does not, as its own kernel is tiled.
+The criterion is time: bytes that go to memory, or to a cache, and back, compared with vector
+instructions that are executed again.
 
 **Row reductions**: which reductions are computed inside a group, once for each row of it.
 
@@ -288,6 +289,7 @@ UNCACHED_BYTES = 4 << 20           # bytes that fit in no cache
 DRAM_BYTES_PER_CYCLE = 5         # between a core and memory
 CACHE_BYTES_PER_CYCLE = 32  # between a core and a cache
 VECTOR_BYTES = 64         # that one instruction computes, roughly
+KERNEL_CYCLES = 1000  # to start one more kernel, and to wait for its workers
 MAX_NODES = 64                 # nodes that are examined
 
 _VIEW_OPS = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
@@ -306,8 +308,9 @@ def is_small_reduce(node: UOp) -> bool:
         math.prod([node.src[0].shape[a] for a in node.arg.axes]) <= MAX_REDUCE_TERMS
 
 
-def find_recompute_set(node: UOp) -> RecomputeSet | None:
-    """Return how to recompute a value, if its inputs are far smaller than it."""
+def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> RecomputeSet | None:
+    """Return how to recompute a value, if its inputs are far smaller than it. Contractions are
+    inputs."""
     nbytes = _nbytes(node)
     copies_of, stack, inputs = {node: 1}, [node], set[UOp]()
     while stack:
@@ -323,7 +326,8 @@ def find_recompute_set(node: UOp) -> RecomputeSet | None:
             # computed once, whoever reads it
             if _nbytes(s) * MIN_EXPANSION * MAX_REDUCE_TERMS <= nbytes:
                 inputs.add(s)
-            elif s.op.kind == "elementwise" or s.op in _VIEW_OPS or is_small_reduce(s):
+            elif s not in contractions and (
+                    s.op.kind == "elementwise" or s.op in _VIEW_OPS or is_small_reduce(s)):
                 if copies_of.get(s, 0) < factor:
                     copies_of[s] = factor
                     stack.append(s)
@@ -335,31 +339,31 @@ def find_recompute_set(node: UOp) -> RecomputeSet | None:
     return RecomputeSet(frozenset(copies_of), math.ceil(weight))
 
 
-def is_profitable(node: UOp, recompute_set: RecomputeSet, copies: int) -> bool:
-    """Whether recomputing it ``copies`` times is faster than writing a buffer and reading it as
-    often."""
-    elements = math.prod(node.shape)
+def is_profitable(node: UOp, weight: int, copies: int, readers: int) -> bool:
+    """Whether computing a value ``copies`` times, in ``weight`` instructions, is faster than
+    writing a buffer that is read ``readers`` times."""
     rate = DRAM_BYTES_PER_CYCLE if _nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE
-    memory_cycles = elements * node.dtype.itemsize * (2 + copies) / rate
-    recompute_cycles = elements * recompute_set.weight * (copies - 1) * \
-        node.dtype.itemsize / VECTOR_BYTES
-    return recompute_cycles < memory_cycles
+    memory_cycles = _nbytes(node) * (2 + readers) / rate
+    recompute_cycles = _nbytes(node) * weight * (copies - 1) / VECTOR_BYTES
+    return recompute_cycles < memory_cycles + KERNEL_CYCLES
 
 
 class RecomputedValues:
-    """The values that are recomputed in one FUNCTION."""
+    """The values that are recomputed in one FUNCTION; contractions never are."""
 
     def __init__(self) -> None:
         self.nodes: set[UOp] = set()
 
-    def recomputes(self, node: UOp, uses: Mapping[Group, Sequence[Tokens]], copies: int) -> bool:
+    def recomputes(self, node: UOp, uses: Mapping[Group, Sequence[Tokens]], copies: int,
+                   contractions: Collection[UOp]) -> bool:
         """Whether a node is recomputed wherever it is read, together with its recomputed
         operands."""
         if node not in self.nodes:
             if copies == 1 or node.op.kind != "elementwise":
                 return False
-            recompute_set = find_recompute_set(node)
-            if recompute_set is None or not is_profitable(node, recompute_set, copies) or \
+            recompute_set = find_recompute_set(node, contractions)
+            if recompute_set is None or \
+                    not is_profitable(node, recompute_set.weight, copies, copies) or \
                     not _can_recompute(recompute_set.nodes, uses):
                 return False
             self.nodes |= recompute_set.nodes

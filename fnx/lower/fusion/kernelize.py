@@ -210,7 +210,7 @@ class Fusion:
             self._merge(list(uses))
             uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
-        if self._recomputed.recomputes(node, uses, copies):
+        if self._recomputed.recomputes(node, uses, copies, self.contractions):
             self._compute_everywhere(node, uses)
             return True
         if copies == 1:
@@ -219,7 +219,9 @@ class Fusion:
         else:
             elementwise = node.op.kind == "elementwise"
             pays = copies <= MAX_RECOMPUTES and (
-                elementwise and cost.is_cheap(self.cost[node]) or node.op is ops.GATHER) \
+                elementwise and cost.is_cheap(self.cost[node]) and all(
+                    g.contraction is not None or self._may_repeat(node, g, i)
+                    for g, indices in uses.items() for i in indices) or node.op is ops.GATHER) \
                 and not (len(uses) > 1 and cost.narrows_reductions(node, self.cost[node]))
             if elementwise and not pays and len(uses) == 1:
                 (group, indices), = uses.items()
@@ -236,7 +238,8 @@ class Fusion:
         remaining_cost = node_cost.replace(
             loads=frozenset([n for n in node_cost.loads if n.op is not ops.REDUCE]))
         return group.contraction is None and cost.is_cheap(remaining_cost) and \
-            all(can_reduce_all_in(group, node, index, self.cost) for index in indices)
+            all(can_reduce_all_in(group, node, index, self.cost)
+                and self._may_repeat(node, group, index) for index in indices)
 
     def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         for group, indices in uses.items():
@@ -265,9 +268,16 @@ class Fusion:
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
-        is_repeated = group.contraction is not None or overlaps(index) or \
-            group.recompute_count(index, self._outer_loops) > MAX_RECOMPUTES
-        return not is_repeated or self.cost[node].weight <= PROLOGUE_WEIGHT
+        if group.contraction is not None or overlaps(index):
+            return self.cost[node].weight <= PROLOGUE_WEIGHT
+        return self._may_repeat(node, group, index)
+
+    def _may_repeat(self, node: UOp, group: Group, index: Tokens) -> bool:
+        """Whether the loops around an index compute a value at most a few times, or faster than
+        they would read it."""
+        copies = group.recompute_count(index, self._outer_loops)
+        return copies <= MAX_RECOMPUTES or \
+            cost.is_profitable(node, self.cost[node].weight, copies, 1)
 
     def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
@@ -308,7 +318,8 @@ class Fusion:
         if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
                 not row_of and math.prod(group.space) > MAX_SINGLE_ROW:
             return False
-        fill_index = min(indices, key=self._loop_order)  # in the loop that runs first
+        fill_index = min(indices, key=lambda index: (  # in the loop that runs first, least often
+            self._loop_order(index), group.recompute_count(index, self._outer_loops)))
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
         row_bytes = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
         if row_bytes > MAX_STAGE_BYTES \
@@ -372,9 +383,18 @@ class Fusion:
             if self.writer[node] is not group:
                 group.reads.add(self.writer[node])
             return
+        index = self.value_index(node, index)
         self._uses.setdefault(node, {}).setdefault(group, []).append(index)
         if index != MEMORY and cost.is_worth_storing(self.cost[node]):
             group.pending.add(node)
+
+    def value_index(self, node: UOp, index: Tokens) -> Tokens:
+        """Return an index with an equal element: the first along axes of equal reductions, so that
+        one is computed for all."""
+        if node.op is not ops.REDUCE or node in self.contractions or index == MEMORY:
+            return index
+        varies = self.varies[node]
+        return tuple([t if varies >> a & 1 else ZERO for a, t in enumerate(index)])
 
     def reduced_index(self, node: UOp, index: Tokens) -> Tokens:
         """Return the index at which a REDUCE at ``index`` reads its operand.
@@ -417,7 +437,7 @@ class Fusion:
             index = uses.pop(group)[0]
         group.roots.append((node, index))
         self._write(node, group, uses)
-        self._add(node, group, index)
+        self._add(node, group, self.value_index(node, index))
         if node.op is ops.REDUCE:
             self._reductions.setdefault(cost.reduced_value(node), node)
 

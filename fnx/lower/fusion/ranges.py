@@ -207,6 +207,7 @@ class _Builder:
     def _read(self, node: UOp, index: Tokens) -> UOp:
         """Return the value of a node at an index: computed here, staged here, constant or
         loaded."""
+        index = self.fusion.value_index(node, index)
         value_built = self.done.get((node, index))
         if value_built is not None:
             return value_built

@@ -14,7 +14,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.device.base import get_device
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.kernelize import Fusion
@@ -140,8 +140,8 @@ def test_what_is_small_or_as_large_as_its_operands_is_written_once() -> None:
     row = build.param(0, F, (2048, 1))
     wide = build.expand(row, (2048, 2048))
     found = made(build.exp(wide))
-    assert found is not None and cost.is_profitable(wide, found, 2)
-    assert not cost.is_profitable(wide, found.replace(weight=1000), 2)
+    assert found is not None and cost.is_profitable(wide, found.weight, 2, 2)
+    assert not cost.is_profitable(wide, 1000, 2, 2)
 
 
 def test_a_sum_of_negated_terms_keeps_the_sign_of_zero() -> None:
@@ -153,3 +153,37 @@ def test_a_sum_of_negated_terms_keeps_the_sign_of_zero() -> None:
         out, = link(fn, device).run([device.upload(args[0])])
         assert_same([out.view(np.dtype("f4"), ())], interp.apply(fn, args))
     assert len(Fusion(fn).run().groups) == 1
+
+
+def test_contractions_of_few_terms_have_kernels_of_their_own() -> None:
+    """Neither their products nor their sums are computed again, or stored term by term."""
+    def f(x: Any) -> Any:
+        gram = x @ x.T / 4
+        return gram / jnp.sqrt((gram * gram).mean(-1, keepdims=True) + 1)
+
+    x = np.ones((300, 4), np.float32)
+    lowered = fnx.jit(f).lower(x)
+    assert lowered.arena < 1.1 * 4 * 300 * 300
+    assert any(k.name.startswith("contract") and k.flops > 2 * 4 * 300 * 300
+               for k in lowered.kernels)
+
+
+def test_equal_sums_are_computed_once() -> None:
+    """Rows of a sum that do not differ, and the terms of a sum that each of many rows reads."""
+    t, g = np.ones((300, 300), np.float32), np.ones((300, 1), np.float32)
+
+    def equal_rows(t: Any, g: Any) -> Any:
+        return jnp.broadcast_to(g, (300, 300)).T @ t
+
+    def both(t: Any, g: Any) -> Any:
+        same = jnp.broadcast_to(g, (300, 300))
+        t = t * 0.25 - jnp.eye(300)
+        return same @ t + same.T @ t
+
+    kernel, = fnx.jit(equal_rows).lower(t, g).kernels
+    total, = {n for n in toposort([kernel.node]) if n.op is ops.REDUCE}
+    assert len(total.ranges) == 1, "the column only"
+    kernel, = fnx.jit(both).lower(t, g).kernels
+    stage, = {n for n in toposort([kernel.node]) if n.op is ops.STAGE}
+    assert len(stage.ranges) == 1, "the terms of a column"
+    np.testing.assert_allclose(fnx.jit(both)(t, g), np.full((300, 300), 2 * (75 - 1.0)), rtol=1e-5)
