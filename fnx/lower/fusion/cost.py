@@ -311,7 +311,7 @@ def is_small_reduce(node: UOp) -> bool:
 def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> RecomputeSet | None:
     """Return how to recompute a value, if its inputs are far smaller than it. Contractions are
     inputs."""
-    nbytes = _nbytes(node)
+    size = nbytes(node)
     copies_of, stack, inputs = {node: 1}, [node], set[UOp]()
     while stack:
         n = stack.pop()
@@ -324,7 +324,7 @@ def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> Recompu
             if s.op is ops.CONST or s.op is ops.IOTA:
                 continue
             # computed once, whoever reads it
-            if _nbytes(s) * MIN_EXPANSION * MAX_REDUCE_TERMS <= nbytes:
+            if nbytes(s) * MIN_EXPANSION * MAX_REDUCE_TERMS <= size:
                 inputs.add(s)
             elif s not in contractions and (
                     s.op.kind == "elementwise" or s.op in _VIEW_OPS or is_small_reduce(s)):
@@ -333,7 +333,7 @@ def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> Recompu
                     stack.append(s)
             else:
                 inputs.add(s)
-    if not inputs or sum(map(_nbytes, inputs)) * MIN_EXPANSION > nbytes:
+    if not inputs or sum(map(nbytes, inputs)) * MIN_EXPANSION > size:
         return None
     weight = sum(n.op.cost * k * _needed_fraction(n, node) for n, k in copies_of.items())
     return RecomputeSet(frozenset(copies_of), math.ceil(weight))
@@ -342,9 +342,9 @@ def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> Recompu
 def is_profitable(node: UOp, weight: int, copies: int, readers: int) -> bool:
     """Whether computing a value ``copies`` times, in ``weight`` instructions, is faster than
     writing a buffer that is read ``readers`` times."""
-    rate = DRAM_BYTES_PER_CYCLE if _nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE
-    memory_cycles = _nbytes(node) * (2 + readers) / rate
-    recompute_cycles = _nbytes(node) * weight * (copies - 1) / VECTOR_BYTES
+    rate = DRAM_BYTES_PER_CYCLE if nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE
+    memory_cycles = nbytes(node) * (2 + readers) / rate
+    recompute_cycles = nbytes(node) * weight * (copies - 1) / VECTOR_BYTES
     return recompute_cycles < memory_cycles + KERNEL_CYCLES
 
 
@@ -384,7 +384,7 @@ def _needed_fraction(n: UOp, node: UOp) -> float:
     return min(1.0, math.prod(n.shape) / math.prod(node.shape)) if not is_small_reduce(n) else 1.0
 
 
-def _nbytes(node: UOp) -> int:
+def nbytes(node: UOp) -> int:
     return math.prod(node.shape) * node.dtype.itemsize
 
 

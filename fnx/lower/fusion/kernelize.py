@@ -258,7 +258,8 @@ class Fusion:
             if node in self.contractions:
                 return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages
-            return group.contraction is None and can_reduce_in(group, node, index)
+            return group.contraction is None and can_reduce_in(group, node, index) and \
+                not self._reads_across(node, group)
         if group.is_own(index) or group.is_row(index) or \
                 group.can_be_row(index) and self.cost[node].reduces:
             return True
@@ -271,6 +272,17 @@ class Fusion:
         if group.contraction is not None or overlaps(index):
             return self.cost[node].weight <= PROLOGUE_WEIGHT
         return self._may_repeat(node, group, index)
+
+    def _reads_across(self, node: UOp, group: Group) -> bool:
+        """Whether a group reduces the same large buffer along other axes: one of both would be read
+        across its rows."""
+        x = node.src[0]
+        if cost.nbytes(x) < cost.UNCACHED_BYTES or not any(
+                n.op is ops.REDUCE and n.src[0] is x and n.arg.axes != node.arg.axes
+                for n in group.inside):
+            return False
+        recompute_set = cost.find_recompute_set(x, self.contractions)
+        return recompute_set is None or not cost.is_profitable(x, recompute_set.weight, 2, 2)
 
     def _may_repeat(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether the loops around an index compute a value at most a few times, or faster than

@@ -113,10 +113,14 @@ def _split(node: UOp, max_chunks: int) -> UOp:
     shape, axes = _join_reduced(x.shape, node.arg.axes) if x.op is not ops.MUL else \
         (x.shape, [*node.arg.axes])
     axis = max(axes, key=lambda a: shape[a])
-    n = shape[axis]
-    chunks = _chunk_count(n, math.prod(x.shape), max_chunks)
+    chunks = _chunk_count(shape[axis], math.prod(x.shape), max_chunks)
     if chunks == 1:
         return node
+    first = [i for i in range(len(x.shape)) if not {i - 1, i} <= {*node.arg.axes}][axis] \
+        if len(shape) < len(x.shape) else axis
+    if x.shape[first] % chunks == 0:  # chunks of whole rows: indices of rows take no division
+        shape, axes, axis = x.shape, [*node.arg.axes], first
+    n = shape[axis]
     length = -(-n // chunks)
 
     def reshape_chunks(x: UOp, fill: Any) -> UOp:

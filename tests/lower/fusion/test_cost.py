@@ -186,3 +186,15 @@ def test_equal_sums_are_computed_once() -> None:
     terms = fnx.jit(both).lower(t, g).text("kernels")
     assert terms.count("* 0.25") == 1 and "local0[k] = " in terms
     np.testing.assert_allclose(fnx.jit(both)(t, g), np.full((300, 300), 2 * (75 - 1.0)), rtol=1e-5)
+
+
+def test_sums_of_a_large_value_along_both_axes_have_a_kernel_each() -> None:
+    """In one kernel one of both would be read across its rows; small values are in the cache."""
+    def f(x: Any, w: Any) -> Any:
+        terms = jnp.tanh(x) * w
+        return jnp.cos(terms.sum(0) - terms.sum(1))
+
+    for n, sums in ((1200, 2), (100, 1)):
+        x = np.ones((n, n), np.float32)
+        kernels = fnx.jit(f).lower(x, x).kernels
+        assert sum("reduce" in k.name for k in kernels) == sums

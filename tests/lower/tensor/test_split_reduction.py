@@ -93,3 +93,11 @@ def test_derivatives_of_split_products() -> None:
         dx, dw = f(jnp.asarray(x), jnp.asarray(w))
         np.testing.assert_array_equal(dx, 2 * y @ w.T)
         np.testing.assert_array_equal(dw, x.T @ (2 * y))
+
+
+def test_chunks_of_whole_rows_need_no_division() -> None:
+    """A long sum of a value that is computed of rows reads these by row and column."""
+    x = np.ones((2000, 16), np.float32)
+    lowered = fnx.jit(lambda x: jnp.concatenate([x, jnp.tanh(x)], -1).sum()).lower(x)
+    assert "//" not in lowered.text("kernels") and "%" not in lowered.text("kernels")
+    np.testing.assert_allclose(lowered.compile()(x), 2000 * 16 * (1 + np.tanh(1)), rtol=1e-5)
