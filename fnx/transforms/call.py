@@ -153,11 +153,11 @@ class _FunctionCall(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays, key = self._arguments.key(args, kwargs)
-        in_tree, avals = key[:2]
 
         def make() -> tuple[ClosedFunction, list[UOp]]:
             try:
-                closed = trace(self._f, avals, in_tree, transform="call", name=self._name).close()
+                closed = trace(self._f, key.avals, key.in_tree, transform="call",
+                               name=self._name).close()
             except TypeError:
                 self._check(args, kwargs)
                 raise
@@ -204,12 +204,12 @@ class _KernelCall(Transformed[P, R]):
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, static = self._bind(args, kwargs)
         arrays, key = self._arguments.key(args, static)
-        in_tree = key[0].subtrees[0]
+        in_tree = key.in_tree.subtrees[0]
         specs, out_tree = tree.flatten(self._out(
             *tree.unflatten(in_tree, arrays),
             **{name: value for name, value in static.items() if name in self._out_options}))
         outs = tuple([self._out_aval(s) for s in specs])
-        variant = self._traces.find((*key, outs, out_tree), lambda: (
+        variant = self._traces.find(key._replace(extra=(outs, out_tree)), lambda: (
             self._trace(arrays, in_tree, outs, out_tree, static), []))
         kernel, prints = variant.value
         fault_outs = (((), dtypes.int32),) * (

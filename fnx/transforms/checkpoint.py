@@ -115,7 +115,8 @@ class _Checkpointed(Transformed[P, R]):
             return self._f(*self._arguments.merge_dynamic(args, dynamic), **{**kwargs, **named})
 
         def make() -> tuple[ClosedFunction, list[UOp]]:
-            closed = trace.trace(f, key[1], key[0], transform="checkpoint", name=self._name).close()
+            closed = trace.trace(f, key.avals, key.in_tree, transform="checkpoint",
+                                 name=self._name).close()
             return ClosedFunction(_inline(closed.function), closed.captures, closed.out_tree,
                                   closed.outs, closed.effects), closed.captures
 

@@ -33,7 +33,9 @@ from fnx.transforms.dispatch.executable import CachedTrace, DeviceLike, Executab
 from fnx.transforms.dispatch.fastpath import (
     MISS,
     Fastpath,
+    LaunchPlan,
     args_kind,
+    launch_by_kind,
     make_fastpath,
     make_native_call,
 )
@@ -73,8 +75,7 @@ specialized_call = lazy_import("fnx.transforms.dispatch.specialized_call")
 stages = lazy_import("fnx.transforms.stages")
 timeline = lazy_import("fnx.transforms.inspect.timeline")
 
-MAX_FAST_PATHS = 4       # fast paths tried in turn before a key is built
-FEW_FAST_PATHS = 2       # ... without first looking at the types of the arguments
+MAX_LAUNCHERS = 2       # tried in turn; if there are more, by the kind of the arguments
 MAX_NATIVE = 8          # records for native calls, which run no Python
 
 ArgNums: TypeAlias = int | Sequence[int] | None  # positions of arguments
@@ -87,7 +88,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 def _nonstatic(key: CallKey, n: int) -> list[int]:
     """Return the positions of the arguments, of n, that are not static."""
-    static = {name for name, _ in key[2]}
+    static = {name for name, _ in key.statics}
     return [i for i in range(n) if i not in static]
 
 
@@ -119,8 +120,7 @@ class Jitted(Transformed[P, R_co]):
             MAX_SIGNATURES)
         self._device = device
         self._chosen = None if device is None else Placement(device, user_location(2))
-        self._fast_paths: list[Fastpath] = []
-        self._fast_paths_by_type: dict[tuple[Any, ...], list[Fastpath]] = {}  # if there are many
+        self._launchers: Sequence[Fastpath] = ()
         self._hits, self._called = 0, False
         self._native_calls: tuple[Any, ...] = ()
         self._native_hits = (ctypes.c_int64 * 1)()
@@ -130,31 +130,22 @@ class Jitted(Transformed[P, R_co]):
         out: R_co
         try:
             if not scope.is_open():
-                for launch in self._fast_paths if not self._fast_paths_by_type else \
-                        self._fast_paths_by_type.get(args_kind(args), ()):
+                for launch in self._launchers if self._called else self._first_launchers():
                     out = launch(args, kwargs)
                     if out is not MISS:
                         self._hits += 1
                         return out
-                if not self._called and (out := self._call_equal_code(args, kwargs)) is not MISS:
-                    return out
             out = self._slow_path(args, kwargs)
         except Exception as error:
             annotate_error(error, self._f)
             raise
         return out
 
-    def _call_equal_code(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Serve the first call from a function with equal code that had such a call; else MISS."""
+    def _first_launchers(self) -> Sequence[Fastpath]:
+        """Return the launchers of functions with equal code, which may serve the first call."""
         self._called = True
         code_key = self._code_key()
-        if code_key is not None:
-            for launch in code_cache.find_fastpaths(code_key):
-                out = launch(args, kwargs)
-                if out is not MISS:
-                    self._hits += 1
-                    return out
-        return MISS
+        return () if code_key is None else code_cache.find_fastpaths(code_key)
 
     def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do any call: look up the trace of its signature, or make it."""
@@ -166,7 +157,7 @@ class Jitted(Transformed[P, R_co]):
             self._donation.check(args, kwargs)
             if config.placing:
                 placement = self._map_source(key, [x._storage for x in arrays])
-                key = (*key[:3], key[3] if placement is None else placement.device, *key[4:])
+                key = key if placement is None else key._replace(device=placement.device)
         captures, replay = self._find_trace(key, args, kwargs)
         if tracing:
             return replay.closed.call(arrays)
@@ -180,13 +171,15 @@ class Jitted(Transformed[P, R_co]):
         elif config.placing:
             placement = self._map_source(key, memory)
         if placement is not None:
-            key = (*key[:3], placement.device, *key[4:])
+            key = key._replace(device=placement.device)
         executable = replay.executable or self._link_and_share(replay, key, captures, len(args))
         outs = executable.run(memory, self._donation.consumer_of(args, kwargs))
         if self._chosen is not None:
             outs = [copy_result_to(s, memory, self._chosen) for s in outs]
         if replay.calls_before_fastpath and not self._returns_args(replay.closed):
-            self._make_fast_path(key, captures, replay, executable, len(args))
+            replay.calls_before_fastpath -= 1
+            if not replay.calls_before_fastpath:
+                self._make_launcher(replay, self._launch_plan(replay, key, captures, len(args)))
         commit(outs, placement, memory)
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
@@ -203,7 +196,7 @@ class Jitted(Transformed[P, R_co]):
         n_traces = self._traces.trace_count
         variant = self._traces.find(key, lambda: self._trace(key, args, kwargs))
         if n_traces != self._traces.trace_count:  # and older ones may have been evicted
-            self._update_fast_paths()
+            self._update_launchers()
         return variant
 
     def _trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -211,7 +204,6 @@ class Jitted(Transformed[P, R_co]):
         def f(*dynamic: Any, **named: Any) -> Any:
             return self._f(*self._arguments.merge_dynamic(args, dynamic), **{**kwargs, **named})
 
-        in_tree, avals = key[:2]
         code_key = None if scope.is_open() else self._code_key()
         same = None if code_key is None else code_cache.find_trace(code_key, key)
         if same is not None:
@@ -219,11 +211,9 @@ class Jitted(Transformed[P, R_co]):
             replay.executable = same.executable
             if not self._returns_args(same.closed):
                 code_cache.cache_fastpath(code_key, make_fastpath(
-                    key, _nonstatic(key, len(args)), same.captures.entries, (),
-                    same.closed.out_tree, same.closed.outs, same.executable,
-                    self._donated(key, len(args)), self._donation.to, key[3], self._chosen))
+                    self._launch_plan(replay, key, same.captures, len(args))))
             self._executables.insert(same.closed.function, self._donated(key, len(args)),
-                                     same.executable, self._device or key[3])
+                                     same.executable, self._device or key.device)
             return replay, []
         if config.no_tracing and not scope.is_open():
             raise RetracedError(
@@ -233,7 +223,7 @@ class Jitted(Transformed[P, R_co]):
                      "what differed from call to call")
         start = time.perf_counter()
         try:
-            closed = trace(f, avals, in_tree, transform="jit", name=self._name).close()
+            closed = trace(f, key.avals, key.in_tree, transform="jit", name=self._name).close()
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
@@ -247,7 +237,7 @@ class Jitted(Transformed[P, R_co]):
 
     def _link(self, replay: CachedTrace, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
-                                                   self._device or key[3])
+                                                   self._device or key.device)
         if config.viz:
             global_page.add_function((self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
@@ -267,37 +257,31 @@ class Jitted(Transformed[P, R_co]):
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
         """Return the leaves of a signature that are donated, for a call with n arguments."""
-        return tuple(self._donation.leaves(key[0], _nonstatic(key, n), n))
+        return tuple(self._donation.leaves(key.in_tree, _nonstatic(key, n), n))
 
-    def _make_fast_path(self, key: CallKey, captures: Captures, replay: CachedTrace,
-                        executable: Executable, n: int) -> None:
-        replay.calls_before_fastpath -= 1
-        if replay.calls_before_fastpath:
-            return
-        replay.fastpath = make_fastpath(
-            key, _nonstatic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
-            replay.closed.outs, executable, self._donated(key, n), self._donation.to, key[3],
-            self._chosen)
-        if _installs_native_call(executable.device):
-            replay.native_call = make_native_call(
-                key, captures.entries, replay.storages, replay.closed.out_tree,
-                replay.closed.outs, executable, self._donated(key, n), self._chosen,
-                self._native_hits)
-        self._update_fast_paths()
+    def _launch_plan(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
+                     ) -> LaunchPlan:
+        """Describe a linked trace to a launcher, for calls with n arguments."""
+        assert replay.executable is not None
+        return LaunchPlan(key, _nonstatic(key, n), captures.entries, replay.storages,
+                          replay.closed, replay.executable, self._donated(key, n),
+                          self._donation.to, self._chosen)
 
-    def _update_fast_paths(self) -> None:
-        live = [(v.value.kind, v.value.fastpath) for v in reversed(self._traces.values())
-                if v.value.fastpath is not None]
-        self._fast_paths = [launch for _, launch in live[:FEW_FAST_PATHS]]
-        by_kind: dict[tuple[Any, ...], list[Fastpath]] = {}
-        for kind, launch in live if len(live) > FEW_FAST_PATHS else ():
-            fast_paths = by_kind.setdefault(kind, [])
-            if len(fast_paths) < MAX_FAST_PATHS:
-                fast_paths.append(launch)
-        self._fast_paths_by_type = by_kind
-        records = [v.value.native_call for v in reversed(self._traces.values())]
-        self._native_calls = tuple([record for record in records
-                                    if record is not None][:MAX_NATIVE])
+    def _make_launcher(self, replay: CachedTrace, plan: LaunchPlan) -> None:
+        replay.fastpath = make_fastpath(plan)
+        if _installs_native_call(plan.program.device):
+            replay.native_call = make_native_call(plan, self._native_hits)
+        self._update_launchers()
+
+    def _update_launchers(self) -> None:
+        """Take the launchers of the cached traces, those of the most recently used first."""
+        replays = [v.value for v in reversed(self._traces.values())]
+        launchers = [(replay.kind, replay.fastpath) for replay in replays
+                     if replay.fastpath is not None]
+        self._launchers = [launch for _, launch in launchers] \
+            if len(launchers) <= MAX_LAUNCHERS else [launch_by_kind(launchers)]
+        self._native_calls = tuple([replay.native_call for replay in replays
+                                    if replay.native_call is not None][:MAX_NATIVE])
 
     # ---- looking inside
 
@@ -315,7 +299,7 @@ class Jitted(Transformed[P, R_co]):
         replay = self._find_trace(key, args, kwargs).value
         traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),
-            lambda: abstract_eval.Graph(replay.closed, key[1]),
+            lambda: abstract_eval.Graph(replay.closed, key.avals),
             lambda: self._lowering(replay, key, len(args)))
         return traced
 
@@ -339,8 +323,8 @@ class Jitted(Transformed[P, R_co]):
             self._link(signed.cached_trace, signed.key, n)
         compiled: Compiled = stages.Compiled(
             signed, self._arguments, executable, lowering,
-            lambda: self._memory(signed.cached_trace, signed.key, n), self._device or signed.key[3],
-            self._chosen)
+            lambda: self._memory(signed.cached_trace, signed.key, n),
+            self._device or signed.key.device, self._chosen)
         return compiled
 
     def _lowering(self, replay: CachedTrace, key: CallKey, n: int, arrays: Sequence[Any] = ()
@@ -358,7 +342,7 @@ class Jitted(Transformed[P, R_co]):
         lowering: Lowering = inspect_lowering.Lowering(
             fn, executable.lowered, device, replay.milliseconds, again, leaf_labels(self._f, key),
             self._name, lambda: timeline.record_timeline(
-                replay, executable, key[1], arrays), device_limits)
+                replay, executable, key.avals, arrays), device_limits)
         signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
         lowering.sign(signed, lambda: self._compiled(
@@ -374,7 +358,7 @@ class Jitted(Transformed[P, R_co]):
 
     def _memory(self, replay: CachedTrace, key: CallKey, n: int) -> MemoryUse:
         executable = replay.executable or self._link(replay, key, n)
-        use: MemoryUse = memory_use.memory_use_of_call(executable, key[1], replay.storages)
+        use: MemoryUse = memory_use.memory_use_of_call(executable, key.avals, replay.storages)
         return use
 
     def cache_info(self) -> CacheInfo:
@@ -388,7 +372,7 @@ class Jitted(Transformed[P, R_co]):
         """Drop all traces and programs."""
         self._traces.clear()
         self._executables.clear()
-        self._fast_paths, self._fast_paths_by_type, self._native_calls = [], {}, ()
+        self._launchers, self._native_calls = (), ()
 
 
 _all_jitted: WeakMemo[Jitted[Any, Any], None] = WeakMemo()

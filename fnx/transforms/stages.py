@@ -89,7 +89,7 @@ class Compiled(SignatureInfo):
         self._chosen = chosen
 
     def __repr__(self) -> str:
-        return f"<{self.fun_name}, compiled for {', '.join(map(str, self._specialized.key[1]))}>"
+        return f"<{self.fun_name}, compiled for {', '.join(map(str, self._specialized.key.avals))}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -119,7 +119,7 @@ class Compiled(SignatureInfo):
 
     def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
         """Return the arguments as Arrays, checked against the signature."""
-        in_tree, expected = self._specialized.key[:2]
+        in_tree, expected = self._specialized.key.in_tree, self._specialized.key.avals
         leaves, got = tree.flatten((args, kwargs))
         if got != in_tree:
             raise ArgumentError(

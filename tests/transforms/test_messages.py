@@ -134,7 +134,7 @@ def test_trees_199_deep(wrap: Any) -> None:
     f = fnx.jit(lambda t: t)
     for _ in range(3):
         assert fnx.tree.leaves(f(tree))[0].tolist() == [1, 1]
-    assert f._fast_paths
+    assert f._launchers
 
 
 def test_200_nested_jitted_functions() -> None:

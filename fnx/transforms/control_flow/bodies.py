@@ -36,7 +36,7 @@ from fnx.core.support.errors import (
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import close, function_name, precomputed_nodes, preserving_locs, trace
-from fnx.transforms.dispatch.signature import ArgFlattener, trace_context
+from fnx.transforms.dispatch.signature import ArgFlattener, CallKey
 from fnx.transforms.dispatch.trace_cache import TraceCache
 
 python_loops = lazy_import("fnx.transforms.control_flow.python_loops")
@@ -93,7 +93,7 @@ def trace_body(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeD
     if not callable(f):
         raise ArgumentError(f"expected a function, got {type(f).__name__}",
                             hint="pass the function itself, not what it returns")
-    key = in_tree, tuple(avals), (), *trace_context(), caller, n_rotated
+    key = CallKey.now(in_tree, tuple(avals), extra=(caller, n_rotated))
 
     def make() -> tuple[Body, list[UOp]]:
         body = _trace(f, avals, in_tree, caller, n_rotated)

@@ -31,7 +31,7 @@ from fnx.core.support.errors import ArgumentError, RuleError, TracedValueError
 from fnx.core.support.record import Record
 from fnx.core.tracing.host_callbacks import with_reused_handles
 from fnx.core.tracing.trace import TracedFunction, close, preserving_locs, trace
-from fnx.transforms.dispatch.signature import ArgFlattener, parameters_of
+from fnx.transforms.dispatch.signature import ArgFlattener, CallKey, parameters_of
 from fnx.transforms.dispatch.trace_cache import TraceCache
 from fnx.transforms.transformed import Transformed
 
@@ -117,7 +117,7 @@ class VmapRuleProtocol(Protocol):
 class _EnclosingRule:
     """A function whose rules are being traced."""
 
-    def __init__(self, owner: CustomFunction[..., Any], key: Any, custom: TracedCustom) -> None:
+    def __init__(self, owner: CustomFunction[..., Any], key: CallKey, custom: TracedCustom) -> None:
         self.owner, self.key, self.made, self.was_called = owner, key, custom, False
 
     def recompute_form(self, level: int) -> TracedCustom:
@@ -200,13 +200,13 @@ class CustomFunction(Transformed[P, R]):
         if not self._user_rules:
             raise RuleError(f"expected rules for {self._name}, which {self.kind} has made, got "
                             "none", hint=self.missing)
-        arrays, type_key = self._arguments.key(diff_args, {})
+        arrays, key = self._arguments.key(diff_args, {})
         if not scope.is_open() or self.derivatives_only and all(
                 not x._dtype.is_float for x in arrays):
-            return self._call_plain(arrays, Signature(type_key[0], type_key[1], (), fixed))
+            return self._call_plain(arrays, Signature(key.in_tree, key.avals, (), fixed))
         touched = tuple([_is_perturbed(x) for x in arrays]) if self.symbolic_zeros else ()
-        signature = Signature(type_key[0], type_key[1], touched, fixed)
-        key = (*type_key, touched, tuple([(i, _hashable_key(value)) for i, value in fixed]))
+        signature = Signature(key.in_tree, key.avals, touched, fixed)
+        key = key._replace(extra=(touched, tuple([(i, _hashable_key(v)) for i, v in fixed])))
         for level, opened in enumerate(reversed(_enclosing.open)):
             if opened.owner is self and opened.key == key:
                 return opened.recompute_form(level).call(arrays)
@@ -217,19 +217,20 @@ class CustomFunction(Transformed[P, R]):
 
         enclosing = tuple([(opened.owner, opened.key) for opened in _enclosing.open])
         try:
-            custom = self._traces.find((*key, enclosing), make).value
+            custom = self._traces.find(key._replace(extra=(*key.extra, enclosing)), make).value
         except TracedValueError as error:
             return self._call_with_values(arrays, signature, key, error)
         return custom.call(arrays)
 
-    def _call_with_values(self, arrays: Sequence[Array], signature: Signature, key: Any,
+    def _call_with_values(self, arrays: Sequence[Array], signature: Signature, key: CallKey,
                           error: TracedValueError) -> Any:
         """Do a call that needs values, as ``if x > 0`` does: trace it for these values only, if
         known."""
         try:
-            key = (*key, tuple([x._numpy().tobytes() for x in arrays]))
+            values = tuple([x._numpy().tobytes() for x in arrays])
         except TracedValueError:
             raise error from None
+        key = key._replace(extra=(*key.extra, values))
         own_levels = [level for level, opened in enumerate(reversed(_enclosing.open))
                       if opened.owner is self]
         for level in own_levels:
@@ -238,8 +239,8 @@ class CustomFunction(Transformed[P, R]):
                 return opened.recompute_form(level).call(arrays)
         if len(own_levels) >= MAX_OTHER_VALUES:
             return self._call_plain(arrays, signature)
-        values = tuple([x._node for x in arrays])
-        return self._trace(signature.replace(values=values), key).call(arrays)
+        nodes = tuple([x._node for x in arrays])
+        return self._trace(signature.replace(values=nodes), key).call(arrays)
 
     def _split(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[tuple[int, Any], ...]]:
         """Split the arguments into those that are differentiated, and the others with their
@@ -276,7 +277,7 @@ class CustomFunction(Transformed[P, R]):
         finally:
             del open_rules[depth:]
 
-    def _trace(self, signature: Signature, key: Any) -> TracedCustom:
+    def _trace(self, signature: Signature, key: CallKey) -> TracedCustom:
         """Trace the function and its rules, closed over the same captures."""
         traced = self._run(signature, signature.values or [None] * len(signature.avals))
         captures: list[UOp] = []

@@ -1,10 +1,27 @@
-"""Dispatch of jitted calls: signatures, captures, caches, fast path, schedule search.
+"""Dispatch of jitted calls: signatures, captures, caches, launchers, schedule search.
 
     call      -> native call, if all arguments are Arrays by position       (core/ir/native_call.py)
-              -> fast path: a generated Python function of straight-line checks     (fastpath.py)
-              -> signature: tree, Avals, statics, device, configuration            (signature.py)
-    signature -> traces, one for each set of captured values          (trace_cache.py, captures.py)
+              -> launcher: a generated Python function of straight-line checks      (fastpath.py)
+              -> CallKey: tree, Avals, statics, device, configuration              (signature.py)
+    CallKey   -> traces, one for each set of captured values          (trace_cache.py, captures.py)
     trace     -> Executable, cached by FUNCTION                    (executable.py; link.py compiles)
+
+A native call and a launcher are made together, when a trace is called for the second time, from the
+same LaunchPlan; they belong to the trace and die with it. The first call of a function tries the
+launchers of functions with equal code. Eager calls have a key of their own (array/eager_cache.py)
+and share only the Executables' way to the queue.
+
+What ends an entry, besides ``clear_caches``, which drops all but the last:
+
+| entry | dies with | is evicted | does not apply while |
+|---|---|---|---|
+| launcher, native call | its trace | with its trace | a guard fails: argument, capture, setting |
+| trace | its function | 256 CallKeys, 96 MB, 8 per key; a captured array died | a capture differs |
+| trace of equal code | - | 128 code keys, 64 MB | a capture differs |
+| Executable | its function; eager: - | 256 (eager 1024), 96 MB | - |
+| eager call | - | 1024, 96 MB; another evaluator | - |
+| form of a FUNCTION | the FUNCTION | 256, 64 MB | - |
+| stored program | the disk cache | its bound | sources, target or settings differ |
 
 Signatures are compared exactly: 1, 1.0 and True are three static values. What f reads from outside
 (closure cells, named globals, through the Python functions that it calls) is compared at each call:

@@ -38,12 +38,15 @@ from fnx.core.array.pytree_registry import KeyedData, is_named_tuple
 from fnx.core.ir.native_call import UNBOUND, NativeCall
 from fnx.core.support.config import config
 from fnx.core.support.errors import PlacementError
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import ClosedFunction
 from fnx.transforms.dispatch.captures import MISSING, VALUE_TYPES, WeakArrayRef
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.dispatch.signature import CASTABLE, CallKey, NamedStatic
 
 MISS = object()
 MAX_LEAVES = 2000
+MAX_OF_KIND = 4  # launchers for arguments of one kind, tried in turn
 MAX_INLINE = 8  # results from which on they are built in a loop
 
 # Types converted to a weak argument, to one with axes, and to any other.
@@ -57,6 +60,22 @@ def args_kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the lookup key of launchers: the shapes of arrays, the types of other arguments."""
     return tuple([x._shape if type(x) is Array else x.shape if type(x) is ShapeDtypeStruct else
                   type(x) for x in args])
+
+
+def launch_by_kind(launchers: Sequence[tuple[tuple[Any, ...], Fastpath]]) -> Fastpath:
+    """Return the launcher of several signatures, given each with the kind of its arguments."""
+    by_kind: dict[tuple[Any, ...], list[Fastpath]] = {}
+    for kind, launcher in launchers:
+        by_kind.setdefault(kind, []).append(launcher)
+    tried = {kind: same[:MAX_OF_KIND] for kind, same in by_kind.items()}
+
+    def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for launcher in tried.get(args_kind(args), ()):
+            out = launcher(args, kwargs)
+            if out is not MISS:
+                return out
+        return MISS
+    return launch
 
 
 class _Source:
@@ -88,61 +107,84 @@ class _Source:
         self.lines.append(f"  if {' or '.join(conditions)}: return MISS")
 
 
-def make_fastpath(key: CallKey, positions: Sequence[int], entries: Sequence[tuple[Any, str, Any]],
-                  storages: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
-                  program: Executable, donated: Sequence[int], recipient: str,
-                  device: str | None = None, fixed: Placement | None = None) -> Fastpath | None:
-    """Generate the launcher of a signature.
+class LaunchPlan(Record):
+    """A signature whose trace and program are known.
 
-    None if it has too many leaves, or dict keys that may equal keys of another type.
-
-    Args:
+    Attributes:
         key: the signature.
         positions: the positions of the dynamic arguments.
         entries: entries of Captures, which must be unchanged.
         storages: the storages of captures, which follow those of the arguments.
-        out_tree: the structure of the results.
-        outs: the types of the results.
+        closed: the trace, for the structure and the types of the results.
         program: the program, called with the storages of arguments and captures.
         donated: the leaves that have no value afterwards.
         recipient: the name of the recipient of donated leaves, for errors.
-        device: the name of the device of the program.
         fixed: the device that the function asks for regardless of its arguments, if any.
     """
-    in_tree, avals, statics = key[:3]
+
+    key: CallKey
+    positions: Sequence[int]
+    entries: Sequence[tuple[Any, str, Any]]
+    storages: Sequence[Any]
+    closed: ClosedFunction
+    program: Executable
+    donated: Sequence[int] = ()
+    recipient: str = ""
+    fixed: Placement | None = None
+
+
+def make_fastpath(plan: LaunchPlan) -> Fastpath | None:
+    """Generate the launcher of a signature.
+
+    None if it has too many leaves, or dict keys that may equal keys of another type.
+    """
+    in_tree, fixed = plan.key.in_tree, plan.fixed
     if in_tree.num_leaves > MAX_LEAVES:
         return None
     src = _Source()
     leaves: list[str] = []
-    if not _unpack_arguments(src, in_tree, statics, positions, leaves):
+    if not _unpack_arguments(src, in_tree, plan.key.statics, plan.positions, leaves):
         return None
-    _leaf_guards(src, leaves, avals)
-    _capture_guards(src, entries)
-    _config_guard(src)
+    _leaf_guards(src, leaves, plan.key.avals)
+    _capture_guards(src, plan.entries)
+    src.guard(f"config.mode is not {src.constant(config.mode, 'mode')}")
+    ins = "".join(f"{x}._storage, " for x in leaves)
+    ins += "".join(f"{src.constant(s, 's')}, " for s in plan.storages)
     if config.placing and fixed is None:
-        memory = "".join(f"{x}._storage, " for x in leaves)
-        memory += "".join(f"{src.constant(s, 's')}, " for s in storages)
-        src.lines.append(f"  try: place = common_place(({memory}), str)\n"
+        src.lines.append(f"  try: place = common_place(({ins}), str)\n"
                          "  except PlacementError: return MISS")
-        src.guard(f"(config.device if place is None else place.device) != {device!r}")
-    if donated:  # must be distinct: otherwise the slow path raises the error
+        src.guard(f"(config.device if place is None else place.device) != {plan.key.device!r}")
+    _run_program(src, plan, leaves, ins)
+    if config.placing or fixed is not None:
+        placement = "place" if fixed is None else src.constant(fixed, "place")
+        src.lines.append(f"  commit(outs, {placement}, ({ins}))")
+    src.lines.append(f"  return {_results(src, plan.closed)}")
+    text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
+    exec(compile(text, "<fnx launcher>", "exec"), src.namespace)
+    fastpath: Fastpath = src.namespace["launch"]
+    return fastpath
+
+
+def _run_program(src: _Source, plan: LaunchPlan, leaves: Sequence[str], ins: str) -> None:
+    """Emit the run of the program on ``ins``, the storages of arguments and captures."""
+    program = plan.program
+    if plan.donated:  # must be distinct: otherwise the slow path raises the error
         ids = ", ".join(f"id({x}._storage)" for x in leaves)
         src.guard(f"len({{{ids}}}) != {len(leaves)}")
-    ins = "".join(f"{x}._storage, " for x in leaves)
-    ins += "".join(f"{src.constant(s, 's')}, " for s in storages)
-    if donated:
         src.lines.append("  def begin():")  # no loop, no call: Ctrl-C can't come in between
-        src.lines += [f"    {x}._storage = {x}._uop = None; {x}._value = {recipient!r}"
-                      for x in (leaves[i] for i in donated)]
+        src.lines += [f"    {x}._storage = {x}._uop = None; {x}._value = {plan.recipient!r}"
+                      for x in (leaves[i] for i in plan.donated)]
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}), begin)")
     elif program.is_plain and not config.check:  # ``run`` inlined
         src.lines += [f"  outs = {src.constant(program.allocate_results)}()",
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
-    if config.placing or fixed is not None:
-        placement = "place" if fixed is None else src.constant(fixed, "place")
-        src.lines.append(f"  commit(outs, {placement}, ({ins}))")
+
+
+def _results(src: _Source, closed: ClosedFunction) -> str:
+    """Return an expression for the result, made of the storages ``outs``."""
+    outs = closed.outs
     if len(outs) > MAX_INLINE:
         src.lines.append(f"  outs = make_all(outs, {src.constant([tuple(a) for a in outs])})")
         results = iter([f"outs[{i}]" for i in range(len(outs))])
@@ -150,38 +192,33 @@ def make_fastpath(key: CallKey, positions: Sequence[int], entries: Sequence[tupl
         results = iter([f"make(outs[{i}], {src.constant(shape, 'S')}, {src.constant(t, 'D')}, "
                         f"{weak})"
                         for i, (shape, t, weak) in enumerate(outs)])
-    src.lines.append(f"  return {_result_expression(src, out_tree, results)}")
-    text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
-    exec(compile(text, "<fnx launcher>", "exec"), src.namespace)
-    fastpath: Fastpath = src.namespace["launch"]
-    return fastpath
+    return _result_expression(src, closed.out_tree, results)
 
 
-def make_native_call(key: CallKey, entries: Sequence[tuple[Any, str, Any]], storages: Sequence[Any],
-                     out_tree: tree.TreeDef, outs: Sequence[Aval], program: Executable,
-                     donated: Sequence[int], fixed: Placement | None, hits: Any) -> Any | None:
+def make_native_call(plan: LaunchPlan, hits: Any) -> Any | None:
     """Make the native call of a signature, with which a device bypasses the Python launcher.
 
     None if the device does not support it. Arguments are Arrays passed by position, and results are
     an Array or a tuple of Arrays.
 
-    Args: as of ``make_fastpath``;
+    Args:
+        plan: the signature.
         hits: a one-element array that counts calls.
     """
-    in_tree, avals, statics = key[:3]
-    dynamic, named = in_tree.subtrees
+    key, program, outs, out_tree = plan.key, plan.program, plan.closed.outs, plan.closed.out_tree
+    dynamic, named = key.in_tree.subtrees
     is_single = out_tree.pytree_type is None
-    if statics or named.subtrees or donated or fixed is not None or config.placing or \
-            config.check or not program.is_plain or len(avals) > MAX_INLINE or \
-            len(outs) > MAX_INLINE or \
+    if key.statics or named.subtrees or plan.donated or plan.fixed is not None or \
+            config.placing or config.check or not program.is_plain or \
+            len(key.avals) > MAX_INLINE or len(outs) > MAX_INLINE or \
             any(a.pytree_type is not None for a in dynamic.subtrees) or \
             not (is_single or _is_flat_tuple(out_tree)):
         return None
     packed = [(where, name, UNBOUND if value is MISSING else value, type(value) is WeakArrayRef)
-              for where, name, value in entries]
+              for where, name, value in plan.entries]
     native_call = getattr(program.buffer, "native_record", None)
     return None if native_call is None else native_call(NativeCall(
-        tuple([tuple(a) for a in avals]), tuple(packed), tuple(storages),
+        tuple([tuple(a) for a in key.avals]), tuple(packed), tuple(plan.storages),
         tuple([tuple(a) for a in outs]), tuple(program.sizes), is_single, config.mode, hits))
 
 
@@ -292,10 +329,6 @@ def _capture_guards(src: _Source, entries: Sequence[tuple[Any, str, Any]]) -> No
             src.guard(f"now is not {constant} and not same(now, {constant})")
         else:
             src.guard(f"now is not {constant}")
-
-
-def _config_guard(src: _Source) -> None:
-    src.guard(f"config.mode is not {src.constant(config.mode, 'mode')}")
 
 
 def _result_expression(src: _Source, treedef: tree.TreeDef, results: Iterator[str]) -> str:

@@ -13,7 +13,7 @@ import inspect
 import re
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,38 @@ from fnx.core.support.errors import (
 from fnx.transforms.dispatch.donation import positions
 
 NamedStatic = tuple[int | str, StaticValue]
-CallKey = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...],
-                tuple[Any, ...]]
+
+
+class CallKey(NamedTuple):
+    """All that a trace depends on besides the values that the function captures.
+
+    Attributes:
+        in_tree: the structure of ``(args, kwargs)``, without static arguments.
+        avals: the types of its leaves.
+        statics: the static arguments.
+        device: the name of the device.
+        config: the configuration, as ``config.key()``.
+        axes: the named axes that are open.
+        extra: what else the trace of this kind of function depends on.
+    """
+
+    in_tree: tree.TreeDef
+    avals: tuple[Aval, ...]
+    statics: tuple[NamedStatic, ...]
+    device: str
+    config: tuple[Any, ...]
+    axes: tuple[Any, ...]
+    extra: tuple[Any, ...] = ()
+
+    @classmethod
+    def now(cls, in_tree: tree.TreeDef, avals: tuple[Aval, ...],
+            statics: tuple[NamedStatic, ...] = (), extra: tuple[Any, ...] = ()) -> CallKey:
+        """Return the key of a call under the present configuration."""
+        return cls(in_tree, avals, statics, config.device, config.key(), scope.open_axes(), extra)
+
+    def context(self) -> tuple[Any, ...]:
+        """Return the part that does not come from the arguments."""
+        return (self.device, self.config, self.axes, *self.extra)
 
 
 # Types that convert to Arrays directly: NumPy data and numbers.
@@ -81,7 +111,7 @@ class ArgFlattener:
             if (type(x) is not Array or concrete and x._storage is None) and not (
                     shapes and isinstance(x, ShapeDtypeStruct)):
                 leaves[i] = self._as_array(x, in_tree, i, concrete)
-        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *trace_context())
+        return leaves, CallKey.now(in_tree, tuple([x._aval for x in leaves]), statics)
 
     def _as_array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
         """Convert an argument to an Array; errors name the argument."""
@@ -152,21 +182,16 @@ class ArgFlattener:
         return [x if i in static else next(values) for i, x in enumerate(args)]
 
 
-def trace_context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
-    """Return what a trace depends on besides its arguments and captures, as part of a key."""
-    return config.device, config.key(), scope.open_axes()
-
-
 def device_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> Placement | None:
     """Return the common device of the arguments and captures of a call.
 
     Raises:
         PlacementError: they are on several devices.
     """
-    count = len(key[1])
+    count = len(key.avals)
     try:
-        return common_placement(memory, lambda i: f"argument {leaf_path(key[0], i)}" if i < count
-                                else "an array that it captures")
+        return common_placement(memory, lambda i: "an array that it captures" if i >= count
+                                else f"argument {leaf_path(key.in_tree, i)}")
     except PlacementError as error:
         error.prefix_caller(function)
         raise
@@ -247,10 +272,10 @@ def leaf_labels(f: Callable[..., Any], key: CallKey) -> list[str]:
         parameters = list(inspect.signature(f).parameters)
     except (ValueError, TypeError):
         parameters = []
-    static = {name for name, _ in key[2]}
+    static = {name for name, _ in key.statics}
     dynamic = [p for i, p in enumerate(parameters) if i not in static]
     out = []
-    for _, param_key, *rest in tree.paths(key[0]):
+    for _, param_key, *rest in tree.paths(key.in_tree):
         name = param_key.idx if isinstance(param_key, SequenceKey) else param_key.key
         if isinstance(name, int):
             name = dynamic[name] if name < len(dynamic) else f"x{name}"
@@ -268,14 +293,14 @@ def short_repr(x: Any) -> str:
     return f"an array {aval}" if type(aval) is Aval else _text.repr(x)
 
 
-def describe_difference(old: Any, new: Any) -> str:
+def describe_difference(old: CallKey, new: CallKey) -> str:
     """Describe the first difference between two signatures."""
-    if old[0] != new[0]:
-        return tree.first_difference(old[0], new[0])
-    for i, (a, b) in enumerate(zip(old[1], new[1])):
+    if old.in_tree != new.in_tree:
+        return tree.first_difference(old.in_tree, new.in_tree)
+    for i, (a, b) in enumerate(zip(old.avals, new.avals)):
         if a != b:
-            return f"{leaf_path(new[0], i)}: {a} -> {b}"
-    for (name, a), (_, b) in zip(old[2], new[2]):
-        if a != b:
-            return f"static {name}: {short_repr(a.value)} -> {short_repr(b.value)}"
-    return f"configuration: {old[3:]} -> {new[3:]}"
+            return f"{leaf_path(new.in_tree, i)}: {a} -> {b}"
+    for (name, before), (_, after) in zip(old.statics, new.statics):
+        if before != after:
+            return f"static {name}: {short_repr(before.value)} -> {short_repr(after.value)}"
+    return f"configuration: {old.context()} -> {new.context()}"

@@ -70,7 +70,7 @@ class SignatureInfo:
     @property
     def in_tree(self) -> tree.TreeDef:
         """The structure of ``(args, kwargs)``, without static arguments."""
-        return self._specialized.key[0]
+        return self._specialized.key.in_tree
 
     @property
     def out_tree(self) -> tree.TreeDef:
@@ -80,14 +80,14 @@ class SignatureInfo:
     @property
     def in_avals(self) -> Any:
         """The shapes and dtypes of ``(args, kwargs)``."""
-        return self.in_tree.unflatten([ShapedArray.of(a) for a in self._specialized.key[1]])
+        return self.in_tree.unflatten([ShapedArray.of(a) for a in self._specialized.key.avals])
 
     @property
     def args_info(self) -> Any:
         """An ArgInfo for each array of ``(args, kwargs)``."""
         donated = self._specialized.donated
         return self.in_tree.unflatten([ArgInfo(ShapedArray.of(a), i in donated)
-                                       for i, a in enumerate(self._specialized.key[1])])
+                                       for i, a in enumerate(self._specialized.key.avals)])
 
     @property
     def out_info(self) -> Any:
