@@ -111,7 +111,7 @@ def test_jit_for_a_device(there: Any) -> None:
             same, double = fnx.jit(lambda x: (x, x * 2), device=device)(x)
             assert same.device is double.device is there and same.committed
             np.testing.assert_array_equal(same, A)
-    with pytest.raises(PlacementError, match=r"placed at tests/devices/test_placed\.py:"):
+    with pytest.raises(PlacementError, match=r"placed at tests/devices/test_placement\.py:"):
         y + fnx.device_put(A, cpu)
     g = fnx.jit(lambda x: x * 3, device=cpu)
     for _ in range(3):
