@@ -11,7 +11,7 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.ir import dtypes, low_precision
 from fnx.core.support.errors import DTypeError, lazy_module
 from fnx.numpy import finfo, iinfo, issubdtype, result_type
-from fnx.numpy.scalar_types import extended, prng_key
+from fnx.numpy.dtypes import extended, prng_key
 
 __all__ = [
     "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",

@@ -51,7 +51,6 @@ from fnx.core.ir.tiling import (
     vectorize,
 )
 from fnx.core.support.errors import lazy_module
-from fnx.numpy import unary_ufuncs
 from fnx.transforms.kernel_lang import kernel_prints, loops, references, values
 from fnx.transforms.kernel_lang.references import Reference
 from fnx.transforms.kernel_lang.values import Value
@@ -372,21 +371,21 @@ def _document(f: F, name: str, operands: str, example: str) -> F:
 
 
 abs = _unary(elementwise.ABSOLUTE, "abs")
-arctan = _unary(unary_ufuncs.ARCTAN)
+arctan = _unary(elementwise.ARCTAN)
 arctan2 = _binary(elementwise.ARCTAN2)
 atan2 = arctan2
 bitwise_and = _binary(elementwise.BITWISE_AND)
 bitwise_or = _binary(elementwise.BITWISE_OR)
 bitwise_xor = _binary(elementwise.BITWISE_XOR)
-cbrt = _unary(unary_ufuncs.CBRT)
+cbrt = _unary(elementwise.CBRT)
 ceil = _unary(elementwise.CEIL)
-cos = _unary(unary_ufuncs.COS)
+cos = _unary(elementwise.COS)
 cosh = _unary(elementwise.COSH)
 erf = _unary(error_functions.ERF)
 erfc = _unary(error_functions.ERFC)
-exp = _unary(unary_ufuncs.EXP)
+exp = _unary(elementwise.EXP)
 exp2 = _unary(elementwise.EXP2)
-expm1 = _unary(unary_ufuncs.EXPM1)
+expm1 = _unary(elementwise.EXPM1)
 floor = _unary(elementwise.FLOOR)
 floor_divide = _binary(elementwise.FLOOR_DIVIDE)
 fmod = _binary(elementwise.FMOD)
@@ -396,9 +395,9 @@ isfinite = _unary(elementwise.ISFINITE)
 isinf = _unary(elementwise.ISINF)
 isnan = _unary(elementwise.ISNAN)
 left_shift = _binary(elementwise.LEFT_SHIFT)
-log = _unary(unary_ufuncs.LOG)
+log = _unary(elementwise.LOG)
 log10 = _unary(elementwise.LOG10)
-log1p = _unary(unary_ufuncs.LOG1P)
+log1p = _unary(elementwise.LOG1P)
 log2 = _unary(elementwise.LOG2)
 logaddexp = _binary(elementwise.LOGADDEXP)
 logaddexp2 = _binary(elementwise.LOGADDEXP2)
@@ -417,12 +416,12 @@ rint = _unary(elementwise.RINT)
 rsqrt = _unary(elementwise.RSQRT)
 sigmoid = _unary(elementwise.SIGMOID)
 sign = _unary(elementwise.SIGN)
-sin = _unary(unary_ufuncs.SIN)
+sin = _unary(elementwise.SIN)
 sinh = _unary(elementwise.SINH)
-sqrt = _unary(unary_ufuncs.SQRT)
+sqrt = _unary(elementwise.SQRT)
 square = _unary(elementwise.SQUARE)
-tan = _unary(unary_ufuncs.TAN)
-tanh = _unary(unary_ufuncs.TANH)
+tan = _unary(elementwise.TAN)
+tanh = _unary(elementwise.TANH)
 trunc = _unary(elementwise.TRUNC)
 
 if not TYPE_CHECKING:

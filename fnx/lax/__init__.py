@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # loaded on first use
         tile,
         unstack,
     )
-    from fnx.numpy.bitcast import bitcast_convert_type
+    from fnx.numpy.bits import bitcast_convert_type
     from fnx.sharding import with_sharding_constraint
 
 _HOMES = {
@@ -83,7 +83,7 @@ _HOMES = {
     **dict.fromkeys(("all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"),
                     "fnx.lax.parallel_permutes"),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),
-    "bitcast_convert_type": "fnx.numpy.bitcast",
+    "bitcast_convert_type": "fnx.numpy.bits",
     "with_sharding_constraint": "fnx.sharding",
 }
 

@@ -21,8 +21,11 @@ from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr
 from fnx.core.support.errors import ArgumentError
-from fnx.numpy.binary_ufuncs import add, bitwise_and, bitwise_or, bitwise_xor
-from fnx.numpy.unary_ufuncs import (
+from fnx.numpy.ufuncs import (
+    add,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
     cbrt,
     ceil,
     cos,

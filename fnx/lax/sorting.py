@@ -10,8 +10,8 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
-from fnx.numpy.argreduce_cumulative import argmax
-from fnx.numpy.gather import take_along_axis
+from fnx.numpy.rearrange import take_along_axis
+from fnx.numpy.reductions import argmax
 from fnx.numpy.sorting import sort_along
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]

@@ -9,45 +9,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fnx.core.array.array import Array
-from fnx.core.array.array_operators import astype
 from fnx.core.support.errors import lazy_module
-from fnx.numpy import (
-    argreduce_cumulative,
-    array_methods,
-    binary_ufuncs,
-    composite_ufuncs,
-    contraction,
-    creation,
-    gather,
-    join_split,
-    matrices,
-    numeric_limits,
-    rearrange,
-    reductions,
-    scalar_types,
-    shape_manipulation,
-    unary_ufuncs,
-)
-from fnx.numpy.argreduce_cumulative import *
-from fnx.numpy.binary_ufuncs import *
+from fnx.numpy import array_methods, base
+from fnx.numpy.base import Array, astype, ndarray
 from fnx.numpy.composite_ufuncs import *
 from fnx.numpy.contraction import *
 from fnx.numpy.creation import *
-from fnx.numpy.gather import *
-from fnx.numpy.join_split import *
-from fnx.numpy.matrices import *
-from fnx.numpy.numeric_limits import *
+from fnx.numpy.dtypes import *
 from fnx.numpy.rearrange import *
 from fnx.numpy.reductions import *
-from fnx.numpy.scalar_types import *
 from fnx.numpy.shape_manipulation import *
-from fnx.numpy.unary_ufuncs import *
+from fnx.numpy.ufuncs import *
 
 if TYPE_CHECKING:  # loaded on first use
     from fnx.dlpack import from_dlpack
     from fnx.numpy import linalg
-    from fnx.numpy.bit_packing import *
+    from fnx.numpy.bits import *
     from fnx.numpy.einsum_paths import *
     from fnx.numpy.histograms import *
     from fnx.numpy.indexing import *
@@ -65,8 +42,6 @@ if TYPE_CHECKING:  # loaded on first use
     from fnx.numpy.vector_math import *
     from fnx.numpy.vectorization import *
     from fnx.numpy.windows import *
-
-ndarray = Array
 
 _LAZY_MODULES = {
     "manipulation": (
@@ -102,7 +77,7 @@ _LAZY_MODULES = {
     "polynomials": (
         "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
         "vander"),
-    "bit_packing": ("packbits", "unpackbits"),
+    "bits": ("packbits", "unpackbits"),
     "padding": ("pad",),
     "quantiles": (
         "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"),
@@ -120,17 +95,11 @@ _LAZY_MODULES = {
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
 _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LAZY_MODULES.items() for name in names} | {
-    "bool": "fnx.numpy.scalar_types:bool_", "linalg": "fnx.numpy.linalg",
+    "bool": "fnx.numpy.dtypes:bool_", "linalg": "fnx.numpy.linalg",
     "einsum_path": "fnx.numpy.einsum_paths",
     "from_dlpack": "fnx.dlpack"}
 
-__all__ = [
-    "Array", "astype", "ndarray", *binary_ufuncs.__all__, *contraction.__all__,
-    *creation.__all__, *composite_ufuncs.__all__, *join_split.__all__, *numeric_limits.__all__,
-    *matrices.__all__, *shape_manipulation.__all__,
-    *rearrange.__all__, *reductions.__all__, *scalar_types.__all__, *argreduce_cumulative.__all__,
-    *gather.__all__, *unary_ufuncs.__all__, *_HOMES,
-]
+__all__ = [*base.__all__, *_HOMES]
 
 if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers
     __getattr__, __dir__ = lazy_module(__name__, __all__, ["bfloat16", *np.__all__],

@@ -14,16 +14,13 @@ from fnx.core.array.array_operators import as_operator
 from fnx.core.support.errors import MutationError, TracedValueError
 from fnx.core.support.process import lazy_import, load
 from fnx.numpy import (
-    argreduce_cumulative,
-    binary_ufuncs,
     composite_ufuncs,
     contraction,
     creation,
-    gather,
     rearrange,
     reductions,
     shape_manipulation,
-    unary_ufuncs,
+    ufuncs,
 )
 from fnx.numpy.shape_manipulation import ElementOrder
 
@@ -194,7 +191,7 @@ def _array_ufunc(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
     return getattr(ufunc, method)(*np_inputs, **kwargs)
 
 
-_FNX_UFUNCS = {name: f for room in (unary_ufuncs, binary_ufuncs) for name, f in vars(room).items()
+_FNX_UFUNCS = {name: f for name, f in vars(ufuncs).items()
                if isinstance(getattr(np, name, None), np.ufunc)}
 _FNX_UFUNCS["matmul"] = contraction.matmul
 # The ufuncs that NumPy arrays call for Python operators.
@@ -212,9 +209,9 @@ set_methods({f.__name__: f for f in (
     shape_manipulation.swapaxes, rearrange.diagonal, rearrange.repeat, reductions.all,
     reductions.any, reductions.max, reductions.mean, reductions.min, reductions.prod,
     reductions.ptp, reductions.std, reductions.sum, reductions.trace, reductions.var, reshape,
-    argreduce_cumulative.argmax, argreduce_cumulative.argmin, argreduce_cumulative.cumprod,
-    argreduce_cumulative.cumsum, gather.take, to_device, transpose)})
+    reductions.argmax, reductions.argmin, reductions.cumprod,
+    reductions.cumsum, rearrange.take, to_device, transpose)})
 set_methods({name: LazyMethod(f"fnx.numpy.{room}", name) for room, names in {
     "sorting": ("argpartition", "argsort", "sort"), "selection": ("choose",),
     "histograms": ("searchsorted",), "indexing": ("nonzero",),
-    "bitcast": ("byteswap", "view")}.items() for name in names})
+    "bits": ("byteswap", "view")}.items() for name in names})

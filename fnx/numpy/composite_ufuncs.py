@@ -12,19 +12,22 @@ from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promo
 from fnx.core.ir import build, dtypes
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.process import lazy_import
-from fnx.numpy.binary_ufuncs import (
+from fnx.numpy.dtypes import finfo
+from fnx.numpy.ufuncs import (
+    absolute,
     add,
     equal,
+    isfinite,
+    isnan,
     less_equal,
     logical_and,
     logical_or,
     maximum,
     minimum,
     multiply,
+    rint,
     subtract,
 )
-from fnx.numpy.numeric_limits import finfo
-from fnx.numpy.unary_ufuncs import absolute, isfinite, isnan, rint
 
 indexing = lazy_import("fnx.numpy.indexing")
 

@@ -30,7 +30,6 @@ from fnx.numpy.rearrange import matrix_diagonal
 
 device_transfer = lazy_import("fnx.device_transfer")
 einsum_paths = lazy_import("fnx.numpy.einsum_paths")
-einsum_subscripts = lazy_import("fnx.numpy.einsum_subscripts")
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
 
@@ -376,9 +375,9 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
                             hint="products by another function are not there; leave it out")
     if not isinstance(subscripts, str):
-        subscripts, operands = einsum_subscripts.to_subscripts([subscripts, *operands])
+        subscripts, operands = einsum_paths.to_subscripts([subscripts, *operands])
     nodes, was_bool = _promote_operands("einsum", operands, preferred_element_type, precision)
-    inputs, output = einsum_subscripts.parse(subscripts, [len(n.shape) for n in nodes])
+    inputs, output = einsum_paths.parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_take_diagonals(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)
     while len(terms) > 1:

@@ -1,4 +1,4 @@
-"""Array creation: asarray, zeros, full, arange, linspace."""
+"""Array creation: from data, filled, ranges, and matrices such as ``eye``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node, as_operand, promote_operands
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, floor, where
 from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
 
 __all__ = [
-    "arange", "array", "asarray", "empty", "empty_like", "full", "full_like", "linspace",
-    "ones", "ones_like", "zeros", "zeros_like",
+    "arange", "array", "asarray", "empty", "empty_like", "eye", "full", "full_like", "identity",
+    "linspace", "meshgrid", "ones", "ones_like", "tri", "tril", "triu", "zeros", "zeros_like",
 ]
+
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
 linspace_at = lazy_import("fnx.core.formulas.linspace_exact", "linspace_at")
@@ -139,91 +142,39 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     return Array(build.expand(node, axes.normalize_shape(shape)), weak and dtype is None)
 
 
-@public_api
-def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """Create an array of zeros.
-
-    Args:
-        shape: the shape of the result: an int or ints, static under tracing.
-        dtype: the dtype of the result; by default the default float.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a length is negative or not an int.
-        TracedValueError: a length is traced.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.zeros(2)
-    Array([0., 0.], dtype=float32)
-    """
-    return Array(build.const(0, dtype_or_default(dtype), axes.normalize_shape(shape)))
+_docstr = DocTemplate(
+    shape="the shape of the result: an int or ints, static under tracing.",
+    fill_value="a number, or values that broadcast to the shape.",
+    dtype="the dtype of the result; by default the default float.", n="the number of rows and "
+    "columns.", N="the number of rows.", M="the number of columns; by default N.",
+    k="the diagonal: 0 is the main one, positive above, negative below.",
+    a="an Array, or anything with a shape and a dtype.", returns="An Array.",
+    raises=("ArgumentError: a length is negative or not an int.",
+            "TracedValueError: a length is traced."))
 
 
-@public_api
-def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """Create an array of ones.
-
-    Args:
-        shape: the shape of the result: an int or ints, static under tracing.
-        dtype: the dtype of the result; by default the default float.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a length is negative or not an int.
-        TracedValueError: a length is traced.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.ones(2, int)
-    Array([1, 1], dtype=int32)
-    """
-    return Array(build.const(1, dtype_or_default(dtype), axes.normalize_shape(shape)))
+@_docstr.family()
+def _filled(value: int, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
+    return Array(build.const(value, dtype_or_default(dtype), axes.normalize_shape(shape)))
 
 
-@public_api
-def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """Create an array of zeros; nothing is left uninitialized.
-
-    Args:
-        shape: the shape of the result: an int or ints, static under tracing.
-        dtype: the dtype of the result; by default the default float.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a length is negative or not an int.
-        TracedValueError: a length is traced.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.empty((0, 2)).shape
-    (0, 2)
-    """
-    return Array(build.const(0, dtype_or_default(dtype), axes.normalize_shape(shape)))
+zeros = _filled(0, "zeros", "Create an array of zeros.", "jnp.zeros(2)",
+                "Array([0., 0.], dtype=float32)")
+ones = _filled(1, "ones", "Create an array of ones.", "jnp.ones(2, int)",
+               "Array([1, 1], dtype=int32)")
+empty = _filled(0, "empty", "Create an array of zeros; nothing is left uninitialized.",
+                "jnp.empty((0, 2)).shape", "(0, 2)")
 
 
-@public_api
+_like_docstr = _docstr.replace(dtype="the dtype of the result; by default that of a.",
+                               shape="the shape of the result; by default that of a.")
+
+
+@_like_docstr()
 def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None) -> Array:
     """Create an array filled with one value, with the shape and dtype of ``a``.
 
-    Args:
-        a: an Array, or anything with a shape and a dtype.
-        fill_value: a number, or values that broadcast to the shape.
-        dtype: the dtype of the result; by default that of a.
-        shape: the shape of the result; by default that of a.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a length is negative or not an int.
-        TracedValueError: a length is traced.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.full_like(jnp.zeros(2), 7)
     Array([7., 7.], dtype=float32)
     """
@@ -242,55 +193,22 @@ def _shape_dtype_of(a: Any) -> tuple[tuple[Shape, DType], bool]:
     return (x._shape, x._dtype), x.weak
 
 
-@public_api
-def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
-              ) -> Array:
-    """Create an array of zeros with the shape and dtype of ``a``.
-
-    Args:
-        a: an Array, or anything with a shape and a dtype.
-        dtype: the dtype of the result; by default that of a.
-        shape: the shape of the result; by default that of a.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a length is negative or not an int.
-        TracedValueError: a length is traced.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.zeros_like(jnp.arange(2))
-    Array([0, 0], dtype=int32)
-    """
-    return full_like(a, 0, dtype, shape)
+@_like_docstr.family()
+def _filled_like(value: int, a: ArrayLike, dtype: DTypeLike | None = None,
+                 shape: ShapeLike | None = None) -> Array:
+    return full_like(a, value, dtype, shape)
 
 
-@public_api
-def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
-             ) -> Array:
-    """Create an array of ones with the shape and dtype of ``a``.
-
-    Args:
-        a: an Array, or anything with a shape and a dtype.
-        dtype: the dtype of the result; by default that of a.
-        shape: the shape of the result; by default that of a.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: a length is negative or not an int.
-        TracedValueError: a length is traced.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.ones_like(jnp.arange(2))
-    Array([1, 1], dtype=int32)
-    """
-    return full_like(a, 1, dtype, shape)
+zeros_like = _filled_like(
+    0, "zeros_like", "Create an array of zeros with the shape and dtype of ``a``.",
+    "jnp.zeros_like(jnp.arange(2))", "Array([0, 0], dtype=int32)")
+ones_like = _filled_like(
+    1, "ones_like", "Create an array of ones with the shape and dtype of ``a``.",
+    "jnp.ones_like(jnp.arange(2))", "Array([1, 1], dtype=int32)")
 
 
 empty_like = zeros_like
+
 
 def _static(name: str, x: Any) -> Any:
     """Return a NumPy scalar or concrete 0-d Array, which determines a shape, as a Python number."""
@@ -412,3 +330,104 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     if not retstep:
         return result
     return result, Array(((Expr(b) - Expr(a)) / (n_steps if n_steps > 0 else math.nan)).node)
+
+
+def _diagonal_mask(n: int, m: int, k: int, below: bool) -> UOp:
+    """Return an (n, m) bool mask: column == row + k, or column <= row + k if ``below``."""
+    k = arguments.check_int("k", k)
+    rows = Expr(build.expand(build.reshape(build.iota(n), (n, 1)), (n, m))) + k
+    columns = Expr(build.expand(build.reshape(build.iota(m), (1, m)), (n, m)))
+    return (columns <= rows if below else columns.eq(rows)).node
+
+
+@_docstr.family("An Array of shape (N, M).")
+def _diagonal_ones(below: bool, N: int, M: int | None = None, k: int = 0,
+                   dtype: DTypeLike | None = None) -> Array:
+    n, m = axes.normalize_shape((N, N if M is None else M))
+    return Array(build.cast(_diagonal_mask(n, m, k, below), dtype_or_default(dtype)))
+
+
+eye = _diagonal_ones(
+    False, "eye", "Create a matrix with ones on the k-th diagonal and zeros elsewhere.",
+    "jnp.eye(2)", "Array([[1., 0.],\n           [0., 1.]], dtype=float32)")
+tri = _diagonal_ones(
+    True, "tri", "Create a matrix with ones on and below the k-th diagonal and zeros elsewhere.",
+    "jnp.tri(2)", "Array([[1., 0.],\n           [1., 1.]], dtype=float32)")
+
+
+@_docstr("An Array of shape (n, n).")
+def identity(n: int, dtype: DTypeLike | None = None) -> Array:
+    """Create an identity matrix.
+
+    >>> jnp.identity(1)
+    Array([[1.]], dtype=float32)
+    """
+    return eye(n, dtype=dtype)
+
+
+@_docstr.family("An Array of the shape and dtype of m.",
+                ("ArgumentError: m has fewer than 2 axes.",),
+                m="an Array or array-like of shape (..., n, m), of any dtype.")
+def _triangle(name: str, m: ArrayLike, k: int = 0) -> Array:
+    x, is_lower = core.asarray(m), name == "tril"
+    if x.ndim < 2:
+        raise ArgumentError(f"{name}: expected at least 2 axes, got shape {x.shape}")
+    node, k = x._node, arguments.check_int("k", k)
+    rows, columns = node.shape[-2:]
+    mask = _diagonal_mask(rows, columns, k if is_lower else k - 1, True)
+    mask = build.expand(mask, node.shape)
+    zero = build.const_like(node, 0)
+    return Array(build.where(mask, node, zero) if is_lower else build.where(mask, zero, node),
+                 x.weak)
+
+
+tril = _triangle(
+    "tril", "tril",
+    "Return the lower triangle of the last two axes; elements above the k-th diagonal are zero.",
+    "jnp.tril(jnp.ones((2, 2)))", "Array([[1., 0.],\n           [1., 1.]], dtype=float32)")
+triu = _triangle(
+    "triu", "triu",
+    "Return the upper triangle of the last two axes; elements below the k-th diagonal are zero.",
+    "jnp.triu(jnp.ones((2, 2)))", "Array([[1., 1.],\n           [0., 1.]], dtype=float32)")
+
+
+@public_api
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
+             indexing: Literal["xy", "ij"] = "xy") -> list[Array]:
+    """Return the coordinate arrays of a grid.
+
+    Args:
+        xi: the coordinates along each axis: Arrays of one axis, or numbers.
+        copy: must be True; the results never share memory with ``xi``.
+        sparse: whether each result keeps length 1 along the other axes, so that they broadcast.
+        indexing: "xy" (the first input varies along axis 1) or "ij" (along axis 0).
+
+    Returns:
+        A list with one Array for each of xi, of its dtype; all of one shape unless ``sparse``.
+
+    Raises:
+        ArgumentError: ``indexing`` is unknown, or ``copy`` is False.
+        ShapeError: an input has more than one axis.
+
+    >>> import fnx.numpy as jnp
+    >>> [g.shape for g in jnp.meshgrid(jnp.arange(2), jnp.arange(3))]
+    [(3, 2), (3, 2)]
+    """
+    arguments.check_choice("indexing", indexing, ("xy", "ij"))
+    arguments.check_choice("copy", copy, (True,))
+    arguments.check_bool("sparse", sparse)
+    xs = [core.asarray(x) for x in xi]
+    for x in xs:
+        if x.ndim > 1:
+            raise ShapeError(f"meshgrid: expected coordinates of one axis, got shape {x.shape}")
+    order = list(range(len(xs)))
+    if indexing == "xy" and len(xs) > 1:
+        order[:2] = [1, 0]
+    shape = tuple(xs[i].size for i in order)
+    out = []
+    for i, x in enumerate(xs):
+        axis_shape = [1] * len(xs)
+        axis_shape[order.index(i)] = x.size
+        coordinates = build.reshape(x._node, tuple(axis_shape))
+        out.append(Array(coordinates if sparse else build.expand(coordinates, shape), x.weak))
+    return out

@@ -1,4 +1,7 @@
-"""The order in which the operands of an ``einsum`` are contracted."""
+"""Subscripts of an ``einsum``, parsed to labels of axes, and the order of its contractions.
+
+    "...ij,jk"   ->   inputs (-1, "i", "j") and ("j", "k"), result (-1, "i", "k")
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,76 @@ import numpy as np
 
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
-from fnx.core.support.errors import ArgumentError
-from fnx.numpy.einsum_subscripts import to_subscripts
+from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.numpy.contraction import Labels
 
 __all__ = ["einsum_path"]
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # by axis number
+
+
+def to_subscripts(items: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Convert the alternating form (operand, axis numbers, ...) to subscripts and operands.
+
+    >>> to_subscripts(["a", (0, 1), "b", (1, 2), (0, 2)])
+    ('AB,BC->AC', ('a', 'b'))
+    """
+    def letters(axes: Any) -> str:
+        if not isinstance(axes, list | tuple):
+            raise ArgumentError("einsum: expected subscripts as a str, or operands each followed "
+                                f"by the numbers of its axes; got {type(axes).__name__}",
+                                hint='write them as in einsum("ij,jk->ik", a, b)')
+        tokens = ["..." if x is ... else arguments.check_int("axis", x) for x in axes]
+        if any(type(x) is int and not 0 <= x < len(_LETTERS) for x in tokens):
+            raise ArgumentError(f"einsum: expected numbers of axes from 0 to 51, got {axes!r}")
+        return "".join(x if isinstance(x, str) else _LETTERS[x] for x in tokens)
+    output = "->" + letters(items[-1]) if len(items) % 2 else ""
+    terms = [letters(axes) for axes in items[1::2]]
+    return ",".join(terms) + output, tuple(items[:len(terms) * 2:2])
+
+
+def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
+    """Return the axis labels of the operands and of the result; ``...`` gives negative numbers.
+
+    >>> parse("...ij,jk", [3, 2])
+    ([(-1, 'i', 'j'), ('j', 'k')], (-1, 'i', 'k'))
+    """
+    if not isinstance(spec, str):
+        raise ArgumentError(f"einsum: expected subscripts as a str, got {type(spec).__name__}",
+                            hint='write them as in einsum("ij,jk->ik", a, b)')
+    left, arrow, right = spec.replace(" ", "").partition("->")
+    texts = left.split(",")
+    if len(texts) != len(ranks):
+        raise ArgumentError(f"einsum: expected {len(texts)} operands for {spec!r}, got "
+                            f"{len(ranks)}", hint="give one array for each of the parts that "
+                            "commas separate")
+    inputs = [_parse_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
+    n_dots = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
+    if arrow:  # without "..." in the output, its axes are summed
+        output = _parse_labels(right, n_dots * ("..." in right) + len(right.replace("...", "")),
+                               spec)
+    else:
+        letters = [x for labels in inputs for x in labels if isinstance(x, str)]
+        output = (*range(-n_dots, 0), *sorted(x for x in set(letters) if letters.count(x) == 1))
+    known = {x for labels in inputs for x in labels}
+    if not set(output) <= known or len(set(output)) != len(output):
+        raise ArgumentError(f"einsum: expected output letters that occur in the inputs, each "
+                            f"once; got {spec!r}",
+                            hint="each letter behind -> names an axis of an input")
+    return inputs, output
+
+
+def _parse_labels(text: str, rank: int, spec: str) -> Labels:
+    before, dots, after = text.partition("...")
+    letters = before + after
+    if not letters.isalpha() and letters:
+        raise ArgumentError(f"einsum: expected letters, commas, '...' and '->'; got {spec!r}")
+    n_dots = rank - len(letters)
+    if n_dots < 0 or (n_dots and not dots):
+        raise ShapeError(f"einsum: expected an operand of {len(letters)} axes for {text!r} in "
+                         f"{spec!r}, got {rank}", hint="use ... for further axes")
+    return (*before, *range(-n_dots, 0), *after)
 
 
 def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from fnx.numpy.base import (
     take,
     where,
 )
-from fnx.numpy.numeric_limits import finfo
+from fnx.numpy.dtypes import finfo
 
 __all__ = [
     "bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd",

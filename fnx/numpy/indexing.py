@@ -27,11 +27,9 @@ from fnx.numpy.base import (
 from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "argwhere", "compress", "diag_indices",
-    "diag_indices_from", "extract", "flatnonzero", "fromfunction", "indices", "ix_",
-    "mask_indices", "nonzero", "ravel_multi_index",
-    "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from",
-    "unravel_index",
+    "argwhere", "compress", "diag_indices", "diag_indices_from", "extract", "flatnonzero",
+    "fromfunction", "indices", "ix_", "mask_indices", "nonzero", "ravel_multi_index",
+    "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from", "unravel_index",
 ]
 
 _docstr = DocTemplate(
@@ -194,59 +192,44 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     return diag_indices(x.shape[0], x.ndim)
 
 
-def _triangle_indices(f: Callable[..., Any], n: int, k: int, m: int | None) -> tuple[Array, Array]:
+@_docstr.family("(rows, columns), int32 Arrays.", ())
+def _triangle_indices(f: Callable[..., Any], n: int, k: int = 0, m: int | None = None
+                      ) -> tuple[Array, Array]:
     rows, columns = axes.normalize_shape((n, n if m is None else m))
     i, j = np.nonzero(f(np.ones((rows, columns), bool), arguments.check_int("k", k)))
     return _index_array(i), _index_array(j)
 
 
-@_docstr("(rows, columns), int32 Arrays.", raises=())
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Return the indices of the lower triangle of a matrix: on and below the k-th diagonal.
-
-    >>> jnp.tril_indices(2)
-    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
-    """
-    return _triangle_indices(np.tril, n, k, m)
-
-
-@_docstr("(rows, columns), int32 Arrays.", raises=())
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Return the indices of the upper triangle of a matrix: on and above the k-th diagonal.
-
-    >>> jnp.triu_indices(2)
-    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
-    """
-    return _triangle_indices(np.triu, n, k, m)
+tril_indices = _triangle_indices(
+    np.tril, "tril_indices",
+    "Return the indices of the lower triangle of a matrix: on and below the k-th diagonal.",
+    "jnp.tril_indices(2)", "(Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))")
+triu_indices = _triangle_indices(
+    np.triu, "triu_indices",
+    "Return the indices of the upper triangle of a matrix: on and above the k-th diagonal.",
+    "jnp.triu_indices(2)", "(Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))")
 
 
-@_docstr("(rows, columns), int32 Arrays.", arr="a matrix.",
-         raises=("ShapeError: arr is not a matrix.",))
-def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """Return the indices of the lower triangle of the given matrix.
-
-    >>> jnp.tril_indices_from(jnp.zeros((1, 2)))
-    (Array([0], dtype=int32), Array([0], dtype=int32))
-    """
-    return tril_indices(_matrix_shape(arr)[0], k, _matrix_shape(arr)[1])
-
-
-@_docstr("(rows, columns), int32 Arrays.", arr="a matrix.",
-         raises=("ShapeError: arr is not a matrix.",))
-def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """Return the indices of the upper triangle of the given matrix.
-
-    >>> jnp.triu_indices_from(jnp.zeros((2, 1)))
-    (Array([0], dtype=int32), Array([0], dtype=int32))
-    """
-    return triu_indices(_matrix_shape(arr)[0], k, _matrix_shape(arr)[1])
-
-
-def _matrix_shape(arr: ArrayLike) -> tuple[int, ...]:
+@_docstr.family("(rows, columns), int32 Arrays.", ("ShapeError: arr is not a matrix.",),
+                arr="a matrix.")
+def _triangle_indices_from(f: Callable[..., tuple[Array, Array]], arr: ArrayLike, k: int = 0
+                           ) -> tuple[Array, Array]:
     x = asarray(arr)
     if x.ndim != 2:
         raise ShapeError(f"expected a matrix, got shape {x.shape}")
-    return x.shape
+    return f(x.shape[0], k, x.shape[1])
+
+
+tril_indices_from = _triangle_indices_from(
+    tril_indices, "tril_indices_from",
+    "Return the indices of the lower triangle of the given matrix.",
+    "jnp.tril_indices_from(jnp.zeros((1, 2)))",
+    "(Array([0], dtype=int32), Array([0], dtype=int32))")
+triu_indices_from = _triangle_indices_from(
+    triu_indices, "triu_indices_from",
+    "Return the indices of the upper triangle of the given matrix.",
+    "jnp.triu_indices_from(jnp.zeros((2, 1)))",
+    "(Array([0], dtype=int32), Array([0], dtype=int32))")
 
 
 @_docstr(mask_func="a function of a matrix and k that keeps some elements, such as ``jnp.triu``.",

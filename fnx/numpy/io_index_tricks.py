@@ -19,10 +19,9 @@ from fnx.core.support.errors import ArgumentError
 from fnx.numpy.base import arange, concatenate, linspace, meshgrid, stack, transpose
 
 __all__ = [
-    "array_repr", "array_str", "c_", "can_cast", "frombuffer", "fromfile", "fromiter",
-    "fromstring", "get_printoptions", "index_exp", "iscomplexobj", "isdtype", "isrealobj",
-    "isscalar", "iterable", "load", "mgrid", "ogrid", "printoptions", "r_", "s_", "save", "savez",
-    "set_printoptions",
+    "array_repr", "array_str", "c_", "can_cast", "frombuffer", "fromfile", "fromiter", "fromstring",
+    "get_printoptions", "index_exp", "iscomplexobj", "isdtype", "isrealobj", "isscalar", "iterable",
+    "load", "mgrid", "ogrid", "printoptions", "r_", "s_", "save", "savez", "set_printoptions",
 ]
 
 _docstr = DocTemplate(

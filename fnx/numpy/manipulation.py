@@ -35,8 +35,7 @@ from fnx.numpy.sorting import sort
 __all__ = [
     "append", "around", "array_equiv", "atleast_1d", "atleast_2d", "atleast_3d", "block", "copy",
     "delete", "diagflat", "dsplit", "dstack", "fill_diagonal", "fliplr", "flipud", "hsplit",
-    "insert", "matrix_transpose", "resize", "rollaxis", "rot90", "trim_zeros", "unstack",
-    "vsplit",
+    "insert", "matrix_transpose", "resize", "rollaxis", "rot90", "trim_zeros", "unstack", "vsplit",
 ]
 
 Sections = int | Sequence[int]
@@ -53,48 +52,28 @@ _docstr = DocTemplate(
     raises=("AxisError: the axis is out of range.", "ShapeError: the array has too few axes."))
 
 
-def _with_min_rank(arys: tuple[ArrayLike, ...],
-                   lift: Callable[[Array], Array]) -> Array | list[Array]:
-    arrays = [lift(asarray(x)) for x in arys]
-    return arrays[0] if len(arrays) == 1 else arrays
-
-
-@_docstr("An Array, or a list of Arrays for several inputs.", raises=())
-def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
-    """Convert each input to an array with at least one axis.
-
-    >>> jnp.atleast_1d(1.0).shape
-    (1,)
-    """
-    return _with_min_rank(arys, lambda x: x if x.ndim else x.reshape(1))
-
-
-@_docstr("An Array, or a list of Arrays for several inputs.", raises=())
-def atleast_2d(*arys: ArrayLike) -> Array | list[Array]:
-    """Convert each input to an array with at least two axes; missing axes are prepended.
-
-    >>> jnp.atleast_2d(jnp.ones(3)).shape
-    (1, 3)
-    """
-    return _with_min_rank(arys, _as_at_least_2d)
-
-
 def _as_at_least_2d(x: Array) -> Array:
     return x if x.ndim > 1 else x.reshape(1, -1) if x.ndim else x.reshape(1, 1)
 
 
-@_docstr("An Array, or a list of Arrays for several inputs.", raises=())
-def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
-    """Convert each input to an array with at least three axes.
+@_docstr.family("An Array, or a list of Arrays for several inputs.", ())
+def _at_least(lift: Callable[[Array], Array], *arys: ArrayLike) -> Array | list[Array]:
+    arrays = [lift(asarray(x)) for x in arys]
+    return arrays[0] if len(arrays) == 1 else arrays
 
-    A vector of length n becomes (1, n, 1); a matrix gets a new last axis.
 
-    >>> jnp.atleast_3d(jnp.ones(3)).shape
-    (1, 3, 1)
-    """
-    def wide(x: Array) -> Array:
-        return x if x.ndim > 2 else _as_at_least_2d(x)[..., None]
-    return _with_min_rank(arys, wide)
+atleast_1d = _at_least(
+    lambda x: x if x.ndim else x.reshape(1), "atleast_1d",
+    "Convert each input to an array with at least one axis.", "jnp.atleast_1d(1.0).shape", "(1,)")
+atleast_2d = _at_least(
+    _as_at_least_2d, "atleast_2d",
+    "Convert each input to an array with at least two axes; missing axes are prepended.",
+    "jnp.atleast_2d(jnp.ones(3)).shape", "(1, 3)")
+atleast_3d = _at_least(
+    lambda x: x if x.ndim > 2 else _as_at_least_2d(x)[..., None], "atleast_3d",
+    "Convert each input to an array with at least three axes.\n\n"
+    "    A vector of length n becomes (1, n, 1); a matrix gets a new last axis.",
+    "jnp.atleast_3d(jnp.ones(3)).shape", "(1, 3, 1)")
 
 
 @_docstr(raises=("AxisError: the axis is out of range.", "ShapeError: the shapes differ."),
@@ -160,24 +139,15 @@ def _require_rank(name: str, a: ArrayLike, min_rank: int) -> Array:
     return x
 
 
-@_docstr()
-def fliplr(m: ArrayLike) -> Array:
-    """Reverse the order of the columns (axis 1).
-
-    >>> jnp.fliplr(jnp.asarray([[1, 2]]))
-    Array([[2, 1]], dtype=int32)
-    """
-    return flip(_require_rank("fliplr", m, 2), 1)
+@_docstr.family()
+def _flip_along(axis: int, m: ArrayLike) -> Array:
+    return flip(_require_rank("fliplr" if axis else "flipud", m, axis + 1), axis)
 
 
-@_docstr()
-def flipud(m: ArrayLike) -> Array:
-    """Reverse the order of the rows (axis 0).
-
-    >>> jnp.flipud(jnp.asarray([1, 2]))
-    Array([2, 1], dtype=int32)
-    """
-    return flip(_require_rank("flipud", m, 1), 0)
+fliplr = _flip_along(1, "fliplr", "Reverse the order of the columns (axis 1).",
+                     "jnp.fliplr(jnp.asarray([[1, 2]]))", "Array([[2, 1]], dtype=int32)")
+flipud = _flip_along(0, "flipud", "Reverse the order of the rows (axis 0).",
+                     "jnp.flipud(jnp.asarray([1, 2]))", "Array([2, 1], dtype=int32)")
 
 
 @_docstr(k="the number of quarter turns.",
@@ -233,35 +203,22 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
 # ---- joining and splitting ----------------------------------------------------------------------
 
 
-@_docstr("A list of Arrays.")
-def vsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
-    """Split an array along the first axis.
-
-    >>> [x.shape for x in jnp.vsplit(jnp.zeros((4, 2)), 2)]
-    [(2, 2), (2, 2)]
-    """
-    return split(_require_rank("vsplit", ary, 1), indices_or_sections, 0)
+@_docstr.family("A list of Arrays.")
+def _split_along(name: str, ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
+    x = _require_rank(name, ary, 3 if name == "dsplit" else 1)
+    axis = {"vsplit": 0, "hsplit": min(1, x.ndim - 1), "dsplit": 2}[name]
+    return split(x, indices_or_sections, axis)
 
 
-@_docstr("A list of Arrays.")
-def hsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
-    """Split an array along the second axis, or a vector along its only one.
-
-    >>> [x.shape for x in jnp.hsplit(jnp.zeros((4, 2)), 2)]
-    [(4, 1), (4, 1)]
-    """
-    x = _require_rank("hsplit", ary, 1)
-    return split(x, indices_or_sections, min(1, x.ndim - 1))
-
-
-@_docstr("A list of Arrays.")
-def dsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
-    """Split an array along the third axis.
-
-    >>> [x.shape for x in jnp.dsplit(jnp.zeros((1, 1, 4)), [1])]
-    [(1, 1, 1), (1, 1, 3)]
-    """
-    return split(_require_rank("dsplit", ary, 3), indices_or_sections, 2)
+vsplit = _split_along("vsplit", "vsplit", "Split an array along the first axis.",
+                      "[x.shape for x in jnp.vsplit(jnp.zeros((4, 2)), 2)]", "[(2, 2), (2, 2)]")
+hsplit = _split_along(
+    "hsplit", "hsplit",
+    "Split an array along the second axis, or a vector along its only one.",
+    "[x.shape for x in jnp.hsplit(jnp.zeros((4, 2)), 2)]", "[(4, 1), (4, 1)]")
+dsplit = _split_along("dsplit", "dsplit", "Split an array along the third axis.",
+                      "[x.shape for x in jnp.dsplit(jnp.zeros((1, 1, 4)), [1])]",
+                      "[(1, 1, 1), (1, 1, 3)]")
 
 
 @_docstr("A tuple of Arrays without the axis.")

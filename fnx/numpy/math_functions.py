@@ -1,4 +1,8 @@
-"""Inverse functions, parts and bits of floats, and integer functions of ``fnx.numpy``."""
+# mypy: disable-error-code="empty-body"
+"""Inverse functions, parts and bits of floats, and integer functions of ``fnx.numpy``.
+
+Some are signatures that ``universal`` completes, as in fnx/numpy/ufuncs.py.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,7 @@ from fnx.numpy.base import (
     trunc,
     where,
 )
+from fnx.numpy.ufuncs import universal
 
 while_loop = lazy_import("fnx.transforms.control_flow.while_loop")
 
@@ -39,90 +44,50 @@ __all__ = [
 ]
 
 
-@elementwise(rows.ARCSIN)
+@universal(rows.ARCSIN, "1.0", "1.5707964")
 def arcsin(x: ArrayLike, /) -> Array:
-    """Return the inverse sine, from -pi / 2 to pi / 2; NaN outside of -1..1.
-
-    >>> print(jnp.arcsin(1.0))
-    1.5707964
-    """
-    return apply(rows.ARCSIN, x)
+    """Return the inverse sine, from -pi / 2 to pi / 2; NaN outside of -1..1."""
 
 
-@elementwise(rows.ARCCOS)
+@universal(rows.ARCCOS, "1.0", "0.0")
 def arccos(x: ArrayLike, /) -> Array:
-    """Return the inverse cosine, from 0 to pi; NaN outside of -1..1.
-
-    >>> print(jnp.arccos(1.0))
-    0.0
-    """
-    return apply(rows.ARCCOS, x)
+    """Return the inverse cosine, from 0 to pi; NaN outside of -1..1."""
 
 
-@elementwise(rows.ARCSINH)
+@universal(rows.ARCSINH, "0.0", "0.0")
 def arcsinh(x: ArrayLike, /) -> Array:
-    """Return the inverse hyperbolic sine.
-
-    >>> print(jnp.arcsinh(0.0))
-    0.0
-    """
-    return apply(rows.ARCSINH, x)
+    """Return the inverse hyperbolic sine."""
 
 
-@elementwise(rows.ARCCOSH)
+@universal(rows.ARCCOSH, "1.0", "0.0")
 def arccosh(x: ArrayLike, /) -> Array:
-    """Return the non-negative inverse hyperbolic cosine; NaN below 1.
-
-    >>> print(jnp.arccosh(1.0))
-    0.0
-    """
-    return apply(rows.ARCCOSH, x)
+    """Return the non-negative inverse hyperbolic cosine; NaN below 1."""
 
 
-@elementwise(rows.ARCTANH)
+@universal(rows.ARCTANH, "0.0", "0.0")
 def arctanh(x: ArrayLike, /) -> Array:
-    """Return the inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
-
-    >>> print(jnp.arctanh(0.0))
-    0.0
-    """
-    return apply(rows.ARCTANH, x)
+    """Return the inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond."""
 
 
 asin, acos, asinh, acosh, atanh = arcsin, arccos, arcsinh, arccosh, arctanh
 
 
-@elementwise(rows.DEG2RAD)
+@universal(rows.DEG2RAD, "180.0", "3.1415927")
 def deg2rad(x: ArrayLike, /) -> Array:
-    """Convert degrees to radians.
-
-    >>> print(jnp.deg2rad(180.0))
-    3.1415927
-    """
-    return apply(rows.DEG2RAD, x)
+    """Convert degrees to radians."""
 
 
-@elementwise(rows.RAD2DEG)
+@universal(rows.RAD2DEG, "0.0", "0.0")
 def rad2deg(x: ArrayLike, /) -> Array:
-    """Convert radians to degrees.
-
-    >>> print(jnp.rad2deg(0.0))
-    0.0
-    """
-    return apply(rows.RAD2DEG, x)
+    """Convert radians to degrees."""
 
 
 radians, degrees = deg2rad, rad2deg
 
 
-@elementwise(rows.SIGNBIT, "bool")
+@universal(rows.SIGNBIT, "-0.0", "True", "bool")
 def signbit(x: ArrayLike, /) -> Array:
-    """Return whether the sign bit is set, also for -0.0 and NaN.
-
-    >>> print(jnp.signbit(-0.0))
-    True
-    """
-    return apply(rows.SIGNBIT, x)
+    """Return whether the sign bit is set, also for -0.0 and NaN."""
 
 
 @elementwise(rows.COPYSIGN)
@@ -135,14 +100,9 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return apply(rows.COPYSIGN, x1, x2)
 
 
-@elementwise(rows.NEXTAFTER)
+@universal(rows.NEXTAFTER, "1.0, 2.0", "1.0000001")
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the next representable float after x in the direction of y.
-
-    >>> print(jnp.nextafter(1.0, 2.0))
-    1.0000001
-    """
-    return apply(rows.NEXTAFTER, x, y)
+    """Return the next representable float after x in the direction of y."""
 
 
 @elementwise(rows.SPACING)
@@ -155,14 +115,9 @@ def spacing(x: ArrayLike, /) -> Array:
     return Array(apply(rows.SPACING, x)._node)
 
 
-@elementwise(rows.SINC)
+@universal(rows.SINC, "0.0", "1.0")
 def sinc(x: ArrayLike, /) -> Array:
-    """Return the normalized sinc function sin(pi x) / (pi x), which is 1 at 0.
-
-    >>> print(jnp.sinc(0.0))
-    1.0
-    """
-    return apply(rows.SINC, x)
+    """Return the normalized sinc function sin(pi x) / (pi x), which is 1 at 0."""
 
 
 @elementwise(rows.FMAX)

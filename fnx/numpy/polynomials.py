@@ -96,26 +96,18 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     return out
 
 
-@_docstr()
-def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Add two polynomials.
-
-    >>> jnp.polyadd(jnp.asarray([1, 2]), jnp.asarray([3]))
-    Array([1, 5], dtype=int32)
-    """
-    x, y = _align_powers("polyadd", a1, a2)
-    return x + y
+@_docstr.family()
+def _sum_of_polynomials(name: str, a1: ArrayLike, a2: ArrayLike) -> Array:
+    x, y = _align_powers(name, a1, a2)
+    return x + y if name == "polyadd" else x - y
 
 
-@_docstr()
-def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Subtract two polynomials.
-
-    >>> jnp.polysub(jnp.asarray([1, 2]), jnp.asarray([3]))
-    Array([ 1, -1], dtype=int32)
-    """
-    x, y = _align_powers("polysub", a1, a2)
-    return x - y
+polyadd = _sum_of_polynomials(
+    "polyadd", "polyadd", "Add two polynomials.",
+    "jnp.polyadd(jnp.asarray([1, 2]), jnp.asarray([3]))", "Array([1, 5], dtype=int32)")
+polysub = _sum_of_polynomials(
+    "polysub", "polysub", "Subtract two polynomials.",
+    "jnp.polysub(jnp.asarray([1, 2]), jnp.asarray([3]))", "Array([ 1, -1], dtype=int32)")
 
 
 def _trim_leading(x: Array, trim: bool) -> Array:

@@ -32,9 +32,7 @@ from fnx.numpy.base import (
 )
 from fnx.numpy.sorting import sort_along
 
-__all__ = [
-    "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
-]
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 
 QuantileMethod: TypeAlias = Literal[
     "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"]

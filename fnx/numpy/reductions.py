@@ -1,4 +1,4 @@
-"""Reductions of ``fnx.numpy``: sum, prod, max, mean, var and their like."""
+"""Reductions of ``fnx.numpy``: sum, max, mean, var and their like; argmax; cumulative sums."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node, as_operand, domain_node
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.expr import Expr
+from fnx.core.ir.expr import Expr, isnan, where
 from fnx.core.ir.expr import where as chosen
+from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
+from fnx.core.support.config import config
 from fnx.core.support.errors import ShapeError
+from fnx.core.support.process import lazy_import
 from fnx.numpy.composite_ufuncs import isclose
 from fnx.numpy.rearrange import diagonal
 
 __all__ = [
-    "all", "allclose", "amax", "amin", "any", "array_equal", "count_nonzero", "max", "mean",
-    "min", "prod", "ptp", "std", "sum", "trace", "var",
+    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "array_equal", "count_nonzero",
+    "cumprod", "cumsum", "max", "mean", "min", "prod", "ptp", "std", "sum", "trace", "var",
 ]
 
 
@@ -75,198 +79,70 @@ def require_nonempty(node: UOp, axis: Any, initial: Any) -> None:
                          hint="give initial=, or test x.size first")
 
 
-@public_api
-def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
-        out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
-        where: ArrayLike | None = None) -> Array:
-    """Return the sum of the elements.
+_docstr = DocTemplate(
+    a="an Array or array-like of any shape and dtype.",
+    axis="the axis or axes to reduce; negative ones count from the end. None reduces all.",
+    out="unsupported; must be None.", keepdims="whether to keep the reduced axes, with length 1.",
+    initial="a scalar, the start value of the reduction.",
+    where="a boolean mask, broadcast with a, of the elements to include.",
+    returns="An Array without the reduced axes, of the dtype of a.",
+    raises=("AxisError: an axis is out of range or repeated.",
+            "ArgumentError: ``out`` is given (arrays are immutable)."))
 
-    Args:
-        a: an Array or array-like of any shape and dtype; bool counts as int32.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        dtype: the dtype to accumulate in, and of the result.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        initial: a scalar, the start value of the reduction.
-        where: a boolean mask, broadcast with a, of the elements to include.
 
-    Returns:
-        An Array without the reduced axes, of ``dtype``, else that of the elements.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.sum(jnp.arange(4)))
-    6
-    """
+@_docstr.family("An Array without the reduced axes, of ``dtype``, else that of the elements.",
+                a="an Array or array-like of any shape and dtype; bool counts as int32.",
+                dtype="the dtype to accumulate in, and of the result.")
+def _accumulation(monoid: Op, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+                  out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+                  where: ArrayLike | None = None) -> Array:
     arguments.check_no_out(out)
-    return _reduce("integer", ops.ADD, a, axis, dtype, keepdims, initial, where)
+    return _reduce("integer", monoid, a, axis, dtype, keepdims, initial, where)
 
 
-@public_api
-def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
-         out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
-         where: ArrayLike | None = None) -> Array:
-    """Return the product of the elements.
-
-    Args:
-        a: an Array or array-like of any shape and dtype; bool counts as int32.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        dtype: the dtype to accumulate in, and of the result.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        initial: a scalar, the start value of the reduction.
-        where: a boolean mask, broadcast with a, of the elements to include.
-
-    Returns:
-        An Array without the reduced axes, of ``dtype``, else that of the elements.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.prod(jnp.arange(1, 4)))
-    6
-    """
+@_docstr.family(raises=(
+    "AxisError: an axis is out of range or repeated.",
+    "ShapeError: the reduction is over zero elements and has no ``initial``.",
+    "ArgumentError: ``out`` is given (arrays are immutable)."))
+def _extreme(monoid: Op, a: ArrayLike, axis: AxisLike = None, out: None = None,
+             keepdims: bool = False, initial: ArrayLike | None = None,
+             where: ArrayLike | None = None) -> Array:
     arguments.check_no_out(out)
-    return _reduce("integer", ops.MUL, a, axis, dtype, keepdims, initial, where)
+    return _reduce("any", monoid, a, axis, None, keepdims, initial, where)
 
 
-@public_api
-def max(a: ArrayLike, axis: AxisLike = None, out: None = None,
-        keepdims: bool = False, initial: ArrayLike | None = None,
-        where: ArrayLike | None = None) -> Array:
-    """Return the maximum. NaN propagates; ties split the derivative equally.
-
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        initial: a scalar, the start value of the reduction.
-        where: a boolean mask, broadcast with a, of the elements to include.
-
-    Returns:
-        An Array without the reduced axes, of the dtype of a.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ShapeError: the reduction is over zero elements and has no ``initial``.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.max(jnp.arange(4)))
-    3
-    """
+@_docstr.family("An Array without the reduced axes, of bool.",
+                a="an Array or array-like of any shape and dtype; nonzero values are true.")
+def _quantifier(monoid: Op, a: ArrayLike, axis: AxisLike = None, out: None = None,
+                keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     arguments.check_no_out(out)
-    return _reduce("any", ops.MAX, a, axis, None, keepdims, initial, where)
+    return _reduce("truth", monoid, a, axis, None, keepdims, None, where)
 
 
-@public_api
-def min(a: ArrayLike, axis: AxisLike = None, out: None = None,
-        keepdims: bool = False, initial: ArrayLike | None = None,
-        where: ArrayLike | None = None) -> Array:
-    """Return the minimum. NaN propagates; ties split the derivative equally.
-
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        initial: a scalar, the start value of the reduction.
-        where: a boolean mask, broadcast with a, of the elements to include.
-
-    Returns:
-        An Array without the reduced axes, of the dtype of a.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ShapeError: the reduction is over zero elements and has no ``initial``.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.min(jnp.arange(4)))
-    0
-    """
-    arguments.check_no_out(out)
-    return _reduce("any", ops.MIN, a, axis, None, keepdims, initial, where)
-
-
-@public_api
-def all(a: ArrayLike, axis: AxisLike = None, out: None = None,
-        keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Return whether all elements are true.
-
-    Args:
-        a: an Array or array-like of any shape and dtype; nonzero values are true.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        where: a boolean mask, broadcast with a, of the elements to include.
-
-    Returns:
-        An Array without the reduced axes, of bool.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.all(jnp.arange(4)))
-    False
-    """
-    arguments.check_no_out(out)
-    return _reduce("truth", ops.AND, a, axis, None, keepdims, None, where)
-
-
-@public_api
-def any(a: ArrayLike, axis: AxisLike = None, out: None = None,
-        keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Return whether any element is true.
-
-    Args:
-        a: an Array or array-like of any shape and dtype; nonzero values are true.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        where: a boolean mask, broadcast with a, of the elements to include.
-
-    Returns:
-        An Array without the reduced axes, of bool.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.any(jnp.arange(4)))
-    True
-    """
-    arguments.check_no_out(out)
-    return _reduce("truth", ops.OR, a, axis, None, keepdims, None, where)
+sum = _accumulation(ops.ADD, "sum", "Return the sum of the elements.",
+                    "print(jnp.sum(jnp.arange(4)))", "6")
+prod = _accumulation(ops.MUL, "prod", "Return the product of the elements.",
+                     "print(jnp.prod(jnp.arange(1, 4)))", "6")
+max = _extreme(
+    ops.MAX, "max", "Return the maximum. NaN propagates; ties split the derivative equally.",
+    "print(jnp.max(jnp.arange(4)))", "3")
+min = _extreme(
+    ops.MIN, "min", "Return the minimum. NaN propagates; ties split the derivative equally.",
+    "print(jnp.min(jnp.arange(4)))", "0")
+all = _quantifier(ops.AND, "all", "Return whether all elements are true.",
+                  "print(jnp.all(jnp.arange(4)))", "False")
+any = _quantifier(ops.OR, "any", "Return whether any element is true.",
+                  "print(jnp.any(jnp.arange(4)))", "True")
 
 
 amax, amin = max, min
 
-@public_api
+
+@_docstr("An Array of the default int dtype, without the reduced axes.",
+         ("AxisError: an axis is out of range or repeated.",))
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Count the nonzero elements.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        keepdims: whether to keep the reduced axes, with length 1.
-
-    Returns:
-        An Array of the default int dtype, without the reduced axes.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-
-    >>> import fnx.numpy as jnp
     >>> print(jnp.count_nonzero(jnp.asarray([0, 3, 4])))
     2
     """
@@ -290,28 +166,18 @@ def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, ddof: float = 0) -> 
     return chosen(is_valid, masked_sums / chosen(is_valid, count - ddof, 1), math.nan).node
 
 
-@public_api
+_statistic_docstr = _docstr.replace(
+    dtype="the dtype to compute in; by default that of a, or the default float for bool and "
+          "integers.",
+    ddof="the number subtracted from the number of elements in the divisor.",
+    correction="the same as ``ddof``; overrides it.", returns="An Array without the reduced axes.")
+
+
+@_statistic_docstr()
 def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """Return the arithmetic mean, accumulated in its dtype; integers give the default float.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        dtype: the dtype to compute in; by default that of a, or the default float for bool and
-            integers.
-        out: unsupported; must be None.
-        keepdims: whether to keep the reduced axes, with length 1.
-        where: a boolean mask, broadcast with a, of the elements to include.
-
-    Returns:
-        An Array without the reduced axes.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
     >>> print(jnp.mean(jnp.arange(4)))
     1.5
     """
@@ -320,34 +186,10 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     return Array(build.cast(_mean(build.to_compute(node), axis, keepdims, where), node.dtype))
 
 
-@public_api
-def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
-        ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
-        correction: float | None = None) -> Array:
-    """Return the variance: the sum of squared deviations from the mean, over n - ddof.
-
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        dtype: the dtype to compute in; by default that of a, or the default float for bool and
-            integers.
-        out: unsupported; must be None.
-        ddof: the number subtracted from the number of elements in the divisor.
-        keepdims: whether to keep the reduced axes, with length 1.
-        where: a boolean mask, broadcast with a, of the elements to include.
-        correction: the same as ``ddof``; overrides it.
-
-    Returns:
-        An Array without the reduced axes.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.var(jnp.asarray([1.0, 3.0])))
-    1.0
-    """
+@_statistic_docstr.family()
+def _spread(has_root: bool, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+            out: None = None, ddof: float = 0, keepdims: bool = False, *,
+            where: ArrayLike | None = None, correction: float | None = None) -> Array:
     arguments.check_no_out(out)
     delta = arguments.check_number("ddof", ddof) if correction is None else \
         arguments.check_number("correction", correction)
@@ -355,59 +197,24 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     node = build.to_compute(operand)
     center = build.expand(_mean(node, axis, True, where), node.shape)
     square = (Expr(node) - Expr(center))**2
-    return Array(build.cast(_mean(square.node, axis, keepdims, where, delta), operand.dtype))
+    variance = build.cast(_mean(square.node, axis, keepdims, where, delta), operand.dtype)
+    return Array(build.sqrt(variance) if has_root else variance)
 
 
-@public_api
-def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
-        ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
-        correction: float | None = None) -> Array:
-    """Return the standard deviation: the square root of ``var``.
-
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        dtype: the dtype to compute in; by default that of a, or the default float for bool and
-            integers.
-        out: unsupported; must be None.
-        ddof: the number subtracted from the number of elements in the divisor.
-        keepdims: whether to keep the reduced axes, with length 1.
-        where: a boolean mask, broadcast with a, of the elements to include.
-        correction: the same as ``ddof``; overrides it.
-
-    Returns:
-        An Array without the reduced axes.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``out`` is given (arrays are immutable).
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.std(jnp.asarray([1.0, 3.0])))
-    1.0
-    """
-    arguments.check_no_out(out)
-    return Array(build.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where,
-                                correction=correction)._node))
+var = _spread(
+    False, "var",
+    "Return the variance: the sum of squared deviations from the mean, over n - ddof.",
+    "print(jnp.var(jnp.asarray([1.0, 3.0])))", "1.0")
+std = _spread(
+    True, "std", "Return the standard deviation: the square root of ``var``.",
+    "print(jnp.std(jnp.asarray([1.0, 3.0])))", "1.0")
 
 
-@public_api
+@_docstr(raises=("AxisError: an axis is out of range or repeated.",
+                 "ShapeError: the reduction is over zero elements."))
 def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Return the range of values: the maximum minus the minimum.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
-        keepdims: whether to keep the reduced axes, with length 1.
-
-    Returns:
-        An Array without the reduced axes, of the dtype of a.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ShapeError: the reduction is over zero elements.
-
-    >>> import fnx.numpy as jnp
     >>> print(jnp.ptp(jnp.asarray([1.0, 3.0])))
     2.0
     """
@@ -486,3 +293,81 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
         return asarray(False)
     equals = x == y
     return all(equals | ((x != x) & (y != y)) if equal_nan else equals)
+
+
+cumulative = lazy_import("fnx.core.formulas.cumulative", "cumulative")
+
+
+@_docstr.family("An Array of the default int dtype, without the reduced axis.",
+                ("ShapeError: the reduction is over zero elements.",
+                 "AxisError: the axis is out of range."),
+                axis="the axis to search; None searches the flattened array.")
+def _arg_extreme(monoid: Op, a: ArrayLike, axis: int | None = None, out: None = None,
+                 keepdims: bool = False) -> Array:
+    arguments.check_no_out(out)
+    arguments.check_bool("keepdims", keepdims)
+    x = asarray(a)
+    node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
+    if axis is None:
+        flat = build.reshape(node, (x.size,))
+        out_node = _first_extreme(flat, 0, monoid)
+        shape = (1,) * x.ndim
+    else:
+        ax = axes.normalize_axis(axis, x.ndim)
+        out_node = _first_extreme(node, ax, monoid)
+        shape = (*x.shape[:ax], 1, *x.shape[ax + 1:])
+    index = build.reshape(out_node, shape) if keepdims else out_node
+    return Array(build.cast(index, convert.default_int()))
+
+
+argmax = _arg_extreme(
+    ops.MAX, "argmax",
+    "Return the first index of the maximum, or of the first NaN if there is one.",
+    "print(jnp.argmax(jnp.asarray([1, 5, 5])))", "1")
+argmin = _arg_extreme(
+    ops.MIN, "argmin",
+    "Return the first index of the minimum, or of the first NaN if there is one.",
+    "print(jnp.argmin(jnp.asarray([5, 1, 1])))", "1")
+
+
+def _first_extreme(x: UOp, ax: int, monoid: Op) -> UOp:
+    """Return the first index of the extreme element.
+
+    Lowered as one reduction of (value, index) pairs (lower/tensor/fuse_argreduce.py).
+    """
+    require_nonempty(x, ax, None)
+    x = build.to_compute(x)
+    extreme = build.expand(reduce_axes(x, monoid, ax, True), x.shape)
+    is_extreme = Expr(x).eq(Expr(extreme))
+    if x.dtype.is_float:
+        is_extreme = is_extreme | isnan(Expr(x))
+    n = x.shape[ax]
+    count = build.iota(n, index_dtype(n) if config.x64 else dtypes.int32)
+    axis_index = build.reshape(count, tuple(n if i == ax else 1 for i in range(len(x.shape))))
+    candidates = where(is_extreme, Expr(build.expand(axis_index, x.shape)), n)
+    return build.reduce(candidates.node, ops.MIN, (ax,))
+
+
+@_docstr.family("An Array of the shape of a, or a vector if the axis is None.",
+                ("AxisError: the axis is out of range.",), axis="the axis; None flattens a first.",
+                dtype="the dtype of the result; by default that of a, or int32 for bool.")
+def _cumulative(step: tuple[Op, str], a: ArrayLike, axis: int | None = None,
+                dtype: DTypeLike | None = None, out: None = None) -> Array:
+    arguments.check_no_out(out)
+    operand = domain_node("integer", a, dtype)
+    if dtype is None and asarray(a)._dtype.is_bool:
+        operand = build.cast(operand, convert.default_int())
+    node = build.to_compute(operand)
+    if axis is None:
+        node, axis = build.reshape(node, (math.prod(node.shape),)), 0
+    monoid, name = step
+    result = cumulative(node, axes.normalize_axis(axis, len(node.shape)), monoid, name=name)
+    return Array(build.cast(result, operand.dtype))
+
+
+cumsum = _cumulative(
+    (ops.ADD, "cumsum"), "cumsum", "Return the cumulative sum along an axis.",
+    "jnp.cumsum(jnp.arange(4))", "Array([0, 1, 3, 6], dtype=int32)")
+cumprod = _cumulative(
+    (ops.MUL, "cumprod"), "cumprod", "Return the cumulative product along an axis.",
+    "jnp.cumprod(jnp.arange(1, 4))", "Array([1, 2, 6], dtype=int32)")

@@ -30,8 +30,8 @@ from fnx.numpy.manipulation import require_not_inplace
 from fnx.transforms.vmap import vmap
 
 __all__ = [
-    "apply_along_axis", "apply_over_axes", "choose", "piecewise", "place", "put",
-    "put_along_axis", "select",
+    "apply_along_axis", "apply_over_axes", "choose", "piecewise", "place", "put", "put_along_axis",
+    "select",
 ]
 
 _docstr = DocTemplate(

@@ -16,6 +16,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_operands
 from fnx.core.ir import build
 from fnx.core.support.errors import ShapeError
+from fnx.numpy import reductions
 from fnx.numpy.base import (
     all,
     argmax,
@@ -34,8 +35,8 @@ from fnx.numpy.base import (
     prod,
     sqrt,
     sum,
-    where,
 )
+from fnx.numpy.base import where as chosen
 
 __all__ = [
     "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax", "nanargmin",
@@ -69,107 +70,71 @@ def _combine_masks(not_nan: Array | None, where: ArrayLike | None) -> ArrayLike 
     return logical_and(not_nan, where)
 
 
-def _nan_reduce(reduce: Callable[..., Array], a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
-                keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
+@_docstr.family()
+def _nan_accumulation(reduce: Callable[..., Array], a: ArrayLike, axis: AxisLike = None,
+                      dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False,
+                      initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    arguments.check_no_out(out)
     x, not_nan = _not_nan_mask(a)
     return reduce(x, axis, dtype, None, keepdims, initial, _combine_masks(not_nan, where))
 
 
-@_docstr()
-def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
-           keepdims: bool = False, initial: ArrayLike | None = None,
-           where: ArrayLike | None = None) -> Array:
-    """Return the sum of the elements, ignoring NaNs.
+nansum = _nan_accumulation(
+    sum, "nansum", "Return the sum of the elements, ignoring NaNs.",
+    "print(jnp.nansum(jnp.asarray([1.0, jnp.nan, 2.0])))", "3.0")
+nanprod = _nan_accumulation(
+    prod, "nanprod", "Return the product of the elements, ignoring NaNs.",
+    "print(jnp.nanprod(jnp.asarray([2.0, jnp.nan, 3.0])))", "6.0")
 
-    >>> print(jnp.nansum(jnp.asarray([1.0, jnp.nan, 2.0])))
-    3.0
-    """
+
+@_docstr.family(raises=("AxisError: the axis is out of range.",
+                        "ShapeError: the reduction is over zero elements."))
+def _nan_extreme(extreme: tuple[Callable[..., Array], float], a: ArrayLike, axis: AxisLike = None,
+                 out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+                 where: ArrayLike | None = None) -> Array:
     arguments.check_no_out(out)
-    return _nan_reduce(sum, a, axis, dtype, keepdims, initial, where)
-
-
-@_docstr()
-def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
-            keepdims: bool = False, initial: ArrayLike | None = None,
-            where: ArrayLike | None = None) -> Array:
-    """Return the product of the elements, ignoring NaNs.
-
-    >>> print(jnp.nanprod(jnp.asarray([2.0, jnp.nan, 3.0])))
-    6.0
-    """
-    arguments.check_no_out(out)
-    return _nan_reduce(prod, a, axis, dtype, keepdims, initial, where)
-
-
-def _nan_extreme(reduce: Callable[..., Array], worst: float, a: ArrayLike, axis: AxisLike,
-                 keepdims: bool, initial: ArrayLike | None, mask: ArrayLike | None) -> Array:
+    reduce, worst = extreme
     x, not_nan = _not_nan_mask(a)
     if not_nan is None:
-        return reduce(x, axis, None, keepdims, initial, mask)
-    out = reduce(where(not_nan, x, worst), axis, None, keepdims, initial, mask)
+        return reduce(x, axis, None, keepdims, initial, where)
+    result = reduce(chosen(not_nan, x, worst), axis, None, keepdims, initial, where)
     if initial is not None:
-        return out
-    used = not_nan if mask is None else logical_and(not_nan, mask)
-    return where(all(logical_not(used), axis, None, keepdims), np.nan, out)
+        return result
+    used = not_nan if where is None else logical_and(not_nan, where)
+    return chosen(all(logical_not(used), axis, None, keepdims), np.nan, result)
 
 
-@_docstr(raises=("AxisError: the axis is out of range.",
-                 "ShapeError: the reduction is over zero elements."))
-def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
-           initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Return the maximum, ignoring NaNs; NaN if all elements are NaN.
+nanmax = _nan_extreme(
+    (max, -np.inf), "nanmax", "Return the maximum, ignoring NaNs; NaN if all elements are NaN.",
+    "print(jnp.nanmax(jnp.asarray([1.0, jnp.nan])))", "1.0")
+nanmin = _nan_extreme(
+    (min, np.inf), "nanmin", "Return the minimum, ignoring NaNs; NaN if all elements are NaN.",
+    "print(jnp.nanmin(jnp.asarray([1.0, jnp.nan])))", "1.0")
 
-    >>> print(jnp.nanmax(jnp.asarray([1.0, jnp.nan])))
-    1.0
-    """
+
+@_docstr.family("An int32 Array without the axis.",
+                axis="the axis; None flattens the array first.")
+def _nan_arg_extreme(extreme: tuple[Callable[..., Array], float], a: ArrayLike,
+                     axis: int | None = None, out: None = None, keepdims: bool | None = None
+                     ) -> Array:
     arguments.check_no_out(out)
-    return _nan_extreme(max, -np.inf, a, axis, keepdims, initial, where)
-
-
-@_docstr(raises=("AxisError: the axis is out of range.",
-                 "ShapeError: the reduction is over zero elements."))
-def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
-           initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Return the minimum, ignoring NaNs; NaN if all elements are NaN.
-
-    >>> print(jnp.nanmin(jnp.asarray([1.0, jnp.nan])))
-    1.0
-    """
-    arguments.check_no_out(out)
-    return _nan_extreme(min, np.inf, a, axis, keepdims, initial, where)
-
-
-def _nan_arg(arg: Callable[..., Array], worst: float, a: ArrayLike, axis: int | None,
-             keepdims: bool) -> Array:
+    arg, worst = extreme
+    is_kept = False if keepdims is None else keepdims
     x, not_nan = _not_nan_mask(a)
     if not_nan is None:
-        return arg(x, axis, None, keepdims)
-    index = arg(where(not_nan, x, worst), axis, None, keepdims)
-    return where(all(logical_not(not_nan), axis, None, keepdims), -1, index)
+        return arg(x, axis, None, is_kept)
+    index = arg(chosen(not_nan, x, worst), axis, None, is_kept)
+    return chosen(all(logical_not(not_nan), axis, None, is_kept), -1, index)
 
 
-@_docstr("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
-def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
-              keepdims: bool | None = None) -> Array:
-    """Return the first index of the maximum, ignoring NaNs; -1 if all elements are NaN.
-
-    >>> print(jnp.nanargmax(jnp.asarray([jnp.nan, 1.0])))
-    1
-    """
-    arguments.check_no_out(out)
-    return _nan_arg(argmax, -np.inf, a, axis, False if keepdims is None else keepdims)
-
-
-@_docstr("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
-def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
-              keepdims: bool | None = None) -> Array:
-    """Return the first index of the minimum, ignoring NaNs; -1 if all elements are NaN.
-
-    >>> print(jnp.nanargmin(jnp.asarray([jnp.nan, 1.0])))
-    1
-    """
-    arguments.check_no_out(out)
-    return _nan_arg(argmin, np.inf, a, axis, False if keepdims is None else keepdims)
+nanargmax = _nan_arg_extreme(
+    (argmax, -np.inf), "nanargmax",
+    "Return the first index of the maximum, ignoring NaNs; -1 if all elements are NaN.",
+    "print(jnp.nanargmax(jnp.asarray([jnp.nan, 1.0])))", "1")
+nanargmin = _nan_arg_extreme(
+    (argmin, np.inf), "nanargmin",
+    "Return the first index of the minimum, ignoring NaNs; -1 if all elements are NaN.",
+    "print(jnp.nanargmin(jnp.asarray([jnp.nan, 1.0])))", "1")
 
 
 @_docstr("An Array of a float dtype, without the reduced axes.")
@@ -185,79 +150,63 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     return mean(x, axis, dtype, None, keepdims, where=_combine_masks(not_nan, where))
 
 
-def _nan_var(a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None, ddof: float, keepdims: bool,
-             mask: ArrayLike | None, center_in: ArrayLike | None) -> Array:
+@_docstr.family("An Array of a float dtype, without the reduced axes.")
+def _nan_spread(has_root: bool, a: ArrayLike, axis: AxisLike = None,
+                dtype: DTypeLike | None = None, out: None = None, ddof: float = 0,
+                keepdims: bool = False, where: ArrayLike | None = None,
+                mean: ArrayLike | None = None) -> Array:
+    arguments.check_no_out(out)
     arguments.check_bool("keepdims", keepdims)
     x = Array(domain_node("inexact", a, dtype))
-    used = _combine_masks(logical_not(isnan(x)), mask)
-    center = mean(x, axis, None, None, True,
-                  where=used) if center_in is None else asarray(center_in)
+    used = _combine_masks(logical_not(isnan(x)), where)
+    center = reductions.mean(x, axis, None, None, True, where=used) if mean is None else \
+        asarray(mean)
     deviation = x - center
     total = sum(deviation * deviation, axis, None, None, keepdims, None, used)
     count = sum(broadcast_to(asarray(used), x.shape), axis, x.dtype, None, keepdims)
     divisor = count - arguments.check_number("ddof", ddof)
-    return where(divisor > 0, total / where(divisor > 0, divisor, 1), np.nan)
+    variance = chosen(divisor > 0, total / chosen(divisor > 0, divisor, 1), np.nan)
+    return sqrt(variance) if has_root else variance
 
 
-@_docstr("An Array of a float dtype, without the reduced axes.")
-def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
-           ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
-           mean: ArrayLike | None = None) -> Array:
-    """Return the variance, ignoring NaNs; NaN if there are too few numbers.
+nanvar = _nan_spread(
+    False, "nanvar", "Return the variance, ignoring NaNs; NaN if there are too few numbers.",
+    "print(jnp.nanvar(jnp.asarray([1.0, jnp.nan, 3.0])))", "1.0")
+nanstd = _nan_spread(
+    True, "nanstd",
+    "Return the standard deviation, ignoring NaNs; NaN if there are too few numbers.",
+    "print(jnp.nanstd(jnp.asarray([1.0, jnp.nan, 3.0])))", "1.0")
 
-    >>> print(jnp.nanvar(jnp.asarray([1.0, jnp.nan, 3.0])))
-    1.0
-    """
+
+@_docstr.family("An Array of the shape of a, or a vector if the axis is None.",
+                axis="the axis; None flattens the array first.")
+def _nan_cumulative(cumulation: tuple[Callable[..., Array], int], a: ArrayLike,
+                    axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+                    ) -> Array:
     arguments.check_no_out(out)
-    return _nan_var(a, axis, dtype, ddof, keepdims, where, mean)
-
-
-@_docstr("An Array of a float dtype, without the reduced axes.")
-def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
-           ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
-           mean: ArrayLike | None = None) -> Array:
-    """Return the standard deviation, ignoring NaNs; NaN if there are too few numbers.
-
-    >>> print(jnp.nanstd(jnp.asarray([1.0, jnp.nan, 3.0])))
-    1.0
-    """
-    arguments.check_no_out(out)
-    return sqrt(_nan_var(a, axis, dtype, ddof, keepdims, where, mean))
-
-
-_cum_doc = {"axis": "the axis; None flattens the array first.",
-            "returns": "An Array of the shape of a, or a vector if the axis is None."}
-
-
-@_docstr(**_cum_doc)
-def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
-              out: None = None) -> Array:
-    """Return the cumulative sum, treating NaN as 0.
-
-    >>> print(jnp.nancumsum(jnp.asarray([1.0, jnp.nan, 2.0])))
-    [1. 1. 3.]
-    """
-    arguments.check_no_out(out)
+    cumulate, identity = cumulation
     x, not_nan = _not_nan_mask(a)
-    return cumsum(x if not_nan is None else where(not_nan, x, 0), axis, dtype)
+    return cumulate(x if not_nan is None else chosen(not_nan, x, identity), axis, dtype)
 
 
-@_docstr(**_cum_doc)
-def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
-               out: None = None) -> Array:
-    """Return the cumulative product, treating NaN as 1.
-
-    >>> print(jnp.nancumprod(jnp.asarray([2.0, jnp.nan, 3.0])))
-    [2. 2. 6.]
-    """
-    arguments.check_no_out(out)
-    x, not_nan = _not_nan_mask(a)
-    return cumprod(x if not_nan is None else where(not_nan, x, 1), axis, dtype)
+nancumsum = _nan_cumulative(
+    (cumsum, 0), "nancumsum", "Return the cumulative sum, treating NaN as 0.",
+    "print(jnp.nancumsum(jnp.asarray([1.0, jnp.nan, 2.0])))", "[1. 1. 3.]")
+nancumprod = _nan_cumulative(
+    (cumprod, 1), "nancumprod", "Return the cumulative product, treating NaN as 1.",
+    "print(jnp.nancumprod(jnp.asarray([2.0, jnp.nan, 3.0])))", "[2. 2. 6.]")
 
 
-def _cumulative(cumulate: Callable[..., Array], initial: int, x: ArrayLike, axis: int | None,
-                dtype: DTypeLike | None, include_initial: bool) -> Array:
+@_docstr.family(
+    "An Array of the shape of x; with ``include_initial``, one longer along the axis.",
+    ("ShapeError: there are several axes and none is named.",),
+    axis="the axis; optional for a vector.",
+    include_initial="whether to include the identity as the first element.")
+def _cumulative(cumulation: tuple[Callable[..., Array], int], x: ArrayLike, /, *,
+                axis: int | None = None, dtype: DTypeLike | None = None,
+                include_initial: bool = False) -> Array:
     arguments.check_bool("include_initial", include_initial)
+    cumulate, identity = cumulation
     array = asarray(x)
     if axis is None and array.ndim != 1:
         raise ShapeError(f"expected an axis for an array of shape {array.shape}",
@@ -267,37 +216,19 @@ def _cumulative(cumulate: Callable[..., Array], initial: int, x: ArrayLike, axis
                    if dtype is None and array._dtype.is_integer else dtype)
     if not include_initial:
         return out
-    initial_slab = Array(build.const(initial, out._dtype, tuple(
+    initial_slab = Array(build.const(identity, out._dtype, tuple(
         [1 if i == ax else n for i, n in enumerate(out.shape)])))
     return concatenate([initial_slab, out], ax)
 
 
-_start_doc = {"axis": "the axis; optional for a vector.",
-              "include_initial": "whether to include the identity as the first element.",
-              "returns": "An Array of the shape of x; with ``include_initial``, one longer along "
-                          "the axis."}
-
-
-@_docstr(raises=("ShapeError: there are several axes and none is named.",), **_start_doc)
-def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
-                   include_initial: bool = False) -> Array:
-    """Return the cumulative sum along an axis, optionally with the initial 0.
-
-    >>> print(jnp.cumulative_sum(jnp.asarray([1, 2]), include_initial=True))
-    [0 1 3]
-    """
-    return _cumulative(cumsum, 0, x, axis, dtype, include_initial)
-
-
-@_docstr(raises=("ShapeError: there are several axes and none is named.",), **_start_doc)
-def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
-                    include_initial: bool = False) -> Array:
-    """Return the cumulative product along an axis, optionally with the initial 1.
-
-    >>> print(jnp.cumulative_prod(jnp.asarray([2, 3]), include_initial=True))
-    [1 2 6]
-    """
-    return _cumulative(cumprod, 1, x, axis, dtype, include_initial)
+cumulative_sum = _cumulative(
+    (cumsum, 0), "cumulative_sum",
+    "Return the cumulative sum along an axis, optionally with the initial 0.",
+    "print(jnp.cumulative_sum(jnp.asarray([1, 2]), include_initial=True))", "[0 1 3]")
+cumulative_prod = _cumulative(
+    (cumprod, 1), "cumulative_prod",
+    "Return the cumulative product along an axis, optionally with the initial 1.",
+    "print(jnp.cumulative_prod(jnp.asarray([2, 3]), include_initial=True))", "[1 2 6]")
 
 
 @_docstr("An Array without the reduced axes; with ``returned``, (average, sum of the weights).",

@@ -46,44 +46,27 @@ def _sample(M: int, shape: Callable[[Array], Array]) -> Array:
     return shape(index * 2 / (n - 1) - 1)
 
 
-@_docstr()
-def bartlett(M: int) -> Array:
-    """Return the Bartlett window, a triangle that is 0 at both ends.
-
-    >>> jnp.bartlett(3)
-    Array([0., 1., 0.], dtype=float32)
-    """
-    return _sample(M, lambda t: 1 - abs(t))
+@_docstr.family()
+def _window(shape: Callable[[Array], Array], M: int) -> Array:
+    return _sample(M, shape)
 
 
-@_docstr()
-def blackman(M: int) -> Array:
-    """Return the Blackman window: 0.42 + 0.5 cos(pi t) + 0.08 cos(2 pi t) for t from -1 to 1.
-
-    >>> print(jnp.blackman(3).round(3))
-    [-0.  1. -0.]
-    """
-    return _sample(M, lambda t: 0.42 + 0.5 * cos(_PI * t) + 0.08 * cos(2 * _PI * t))
-
-
-@_docstr()
-def hamming(M: int) -> Array:
-    """Return the Hamming window: 0.54 + 0.46 cos(pi t) for t from -1 to 1.
-
-    >>> print(jnp.hamming(3).round(3))
-    [0.08 1.   0.08]
-    """
-    return _sample(M, lambda t: 0.54 + 0.46 * cos(_PI * t))
-
-
-@_docstr()
-def hanning(M: int) -> Array:
-    """Return the Hann window: 0.5 + 0.5 cos(pi t) for t from -1 to 1.
-
-    >>> print(jnp.hanning(3).round(3))
-    [0. 1. 0.]
-    """
-    return _sample(M, lambda t: 0.5 + 0.5 * cos(_PI * t))
+bartlett = _window(
+    lambda t: 1 - abs(t), "bartlett",
+    "Return the Bartlett window, a triangle that is 0 at both ends.",
+    "jnp.bartlett(3)", "Array([0., 1., 0.], dtype=float32)")
+blackman = _window(
+    lambda t: 0.42 + 0.5 * cos(_PI * t) + 0.08 * cos(2 * _PI * t), "blackman",
+    "Return the Blackman window: 0.42 + 0.5 cos(pi t) + 0.08 cos(2 pi t) for t from -1 to 1.",
+    "print(jnp.blackman(3).round(3))", "[-0.  1. -0.]")
+hamming = _window(
+    lambda t: 0.54 + 0.46 * cos(_PI * t), "hamming",
+    "Return the Hamming window: 0.54 + 0.46 cos(pi t) for t from -1 to 1.",
+    "print(jnp.hamming(3).round(3))", "[0.08 1.   0.08]")
+hanning = _window(
+    lambda t: 0.5 + 0.5 * cos(_PI * t), "hanning",
+    "Return the Hann window: 0.5 + 0.5 cos(pi t) for t from -1 to 1.",
+    "print(jnp.hanning(3).round(3))", "[0. 1. 0.]")
 
 
 @_docstr(beta="the shape parameter; larger values taper faster.")

@@ -19,7 +19,7 @@ from fnx.core.ir.expr import Expr, erf, log, log1p, where
 from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import NotBuiltError, ShapeError
 from fnx.numpy import maximum, minimum
-from fnx.numpy.argreduce_cumulative import argmax
+from fnx.numpy.reductions import argmax
 from fnx.random.keys import ONE_KEY, single_key_words
 from fnx.random.uniform_samplers import (
     BOUNDS_RAISE,

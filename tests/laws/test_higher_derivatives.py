@@ -21,7 +21,6 @@ import fnx.lax.elementwise
 import fnx.nn as nn
 import fnx.nn.activations
 import fnx.numpy as jnp
-import fnx.numpy.unary_ufuncs
 from fnx.core.array.array import Array
 from fnx.core.formulas import elementwise, error_functions
 from fnx.core.formulas.elementwise import ElementwiseFn
@@ -197,7 +196,7 @@ DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -2))
 
 def rows() -> dict[str, ElementwiseFn]:
     """Return every function that returns floats, by its name."""
-    modules = (elementwise, error_functions, fnx.numpy.unary_ufuncs, fnx.lax.elementwise,
+    modules = (elementwise, error_functions, fnx.lax.elementwise,
                fnx.nn.activations)
     tables = (*map(vars, modules), fnx.nn.activations.ACTIVATIONS)
     return {name.lower().strip("_"): row for table in tables

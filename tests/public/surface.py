@@ -35,7 +35,7 @@ import fnx.tree
 import fnx.tree_util
 import fnx.typing
 from fnx.core.array.array_operators import At
-from fnx.numpy.scalar_types import ScalarType
+from fnx.numpy.dtypes import ScalarType
 
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,

@@ -7,10 +7,11 @@ weak type; it belongs to the Array, never to the graph. ``dtype`` is NumPy's dty
 its value; ``ShapeDtypeStruct`` is its public counterpart.
 
 **Public functions.** A function has one definition. Its meaning is an entry in
-core/formulas/elementwise.py, or above its ``def`` if it is one op; its signature and docstring are
-a ``def`` in fnx/numpy (``@elementwise(entry)`` adds Args, Returns and Raises); lax and nn give it a
-second name by ``alias``. Types for annotations are defined where they belong (``ArrayLike`` in
-array.py, ``AxisLike`` in axes.py, ``DTypeLike`` in convert.py) and re-exported by fnx/typing.py.
+core/formulas/elementwise.py; its signature, summary and example are a ``def`` in fnx/numpy
+(``@universal`` and ``@elementwise`` add Args, Returns and Raises); lax and nn give it a second name
+by ``alias``. Functions that differ in one value are a family (docstring_templates.py). Types for
+annotations are defined where they belong (``ArrayLike`` in array.py, ``AxisLike`` in axes.py,
+``DTypeLike`` in convert.py) and re-exported by fnx/typing.py.
 
 **Indexing.** NumPy's indices (indexing.py), JAX's dimension numbers (fnx/lax/gather_scatter.py) and
 dynamic slices all become one GATHER or SCATTER over some axes: indexed axes have index arrays,

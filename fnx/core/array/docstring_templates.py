@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fnx.core.array.api_boundary import public_api
 
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 
 _COMMON_TEXTS = {
     "out": "None.",
@@ -49,6 +50,11 @@ class DocTemplate:
         self._returns, self._raises, self._imports, self._wrap = returns, raises, imports, wrap
         self._texts = {**_COMMON_TEXTS, **texts}
 
+    def replace(self, *, returns: str = "", **texts: str) -> DocTemplate:
+        """Return a template with other texts for some parameters."""
+        return DocTemplate(returns=returns or self._returns, raises=self._raises,
+                           imports=self._imports, wrap=self._wrap, **{**self._texts, **texts})
+
     def __call__(self, returns: str = "", raises: Sequence[str] | None = None, **overrides: str
                  ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorate a public function and complete its docstring; arguments override the template.
@@ -62,6 +68,35 @@ class DocTemplate:
             f.__doc__ = self.docstring(f.__doc__ or "", names, returns, raises, **overrides)
             wrapped: Callable[P, R] = self._wrap(f)
             return wrapped
+        return decorate
+
+    def family(self, returns: str = "", raises: Sequence[str] | None = None, **overrides: str
+               ) -> Callable[[Callable[Concatenate[V, P], R]],
+                             Callable[[V, str, str, str, str], Callable[P, R]]]:
+        """Decorate the definition of public functions that differ in one value, its first argument.
+
+        Each of them has a line: the value, its name, summary, example and what the example prints.
+        """
+        def decorate(f: Callable[Concatenate[V, P], R]
+                     ) -> Callable[[V, str, str, str, str], Callable[P, R]]:
+            signature = inspect.signature(f)
+            first, *names = signature.parameters
+            signature = signature.replace(parameters=[signature.parameters[n] for n in names])
+
+            def make(value: V, name: str, summary: str, example: str, answer: str
+                     ) -> Callable[P, R]:
+                def member(*args: P.args, **kwargs: P.kwargs) -> R:
+                    return f(value, *args, **kwargs)
+
+                member.__name__ = member.__qualname__ = name
+                member.__module__ = f.__module__
+                member.__annotations__ = {n: a for n, a in f.__annotations__.items() if n != first}
+                vars(member)["__signature__"] = signature
+                text = f"{summary}\n\n    >>> {example}\n    {answer}\n    "
+                member.__doc__ = self.docstring(text, names, returns, raises, **overrides)
+                wrapped: Callable[P, R] = self._wrap(member)
+                return wrapped
+            return make
         return decorate
 
     def docstring(self, text: str, names: Sequence[str], returns: str = "",

@@ -5,7 +5,7 @@ shape and dtype of the result follow, its meaning in NumPy, its cost, how it is 
 it prints (core/ir/op.py). An elementwise op has its entry here, its rule in
 transforms/autodiff/derivatives.py, its formula in lower/legalize/elementary (or its line in
 lower/render/llvm.py; a composition of ops in core/formulas/formulas.py), its public function in
-numpy/unary_ufuncs.py or binary_ufuncs.py, and its name in lax/elementwise.py.
+numpy/ufuncs.py, and its name in lax/elementwise.py.
 
 Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear instruction
 list with explicit vectors), c command (what a queue executes).

@@ -16,7 +16,7 @@ from fnx import grad, jit
 from fnx.core.array import indexing, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.numpy import unary_ufuncs as elementwise
+from fnx.numpy import ufuncs as elementwise
 from fnx.transforms import grad as grad_module
 from fnx.transforms.dispatch import captures
 from fnx.transforms.dispatch.captures import Captures
