@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fnx.core.ir import accessors, build, build_calls, ops
+from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, substitute, toposort
 
 
@@ -20,24 +21,17 @@ def drop_effects(loop: UOp) -> tuple[UOp, dict[int, int]] | None:
 
     None if its values depend on an effect, or if a body contains another loop or a call.
     """
-    operands, arg = accessors.operands(loop), loop.arg
-    token_operands = {i for i, x in enumerate(operands) if build_calls.is_token(x)}
-    value_operands = [i for i in range(len(operands)) if i not in token_operands]
-    bodies = [b for body in accessors.bodies(loop)
-              if (b := _drop_from_body(body, token_operands, value_operands)) is not None]
-    if len(bodies) < len(accessors.bodies(loop)) or not bodies[-1].src:
+    op = OpBodies(loop)
+    tokens = {i for i, x in enumerate(op.operands) if build_calls.is_token(x)}
+    values = [i for i in range(len(op.operands)) if i not in tokens]
+    bodies = [b for body in op.bodies if (b := _drop_from_body(body, tokens, values)) is not None]
+    if len(bodies) < len(op.bodies) or not bodies[-1].src:
         return None
-    arguments = [operands[i] for i in value_operands]
-    n = sum(i < arg.n_consts for i in value_operands)
-    if loop.op is ops.WHILE:
-        results = build_calls.while_(bodies[0], bodies[1], arguments[:n], arguments[n:], arg.name)
-    else:
-        last = sum(i < arg.n_consts + arg.n_carries for i in value_operands)
-        results = build_calls.scan(bodies[0], arg.length, arguments[:n], arguments[n:last],
-                                   arguments[last:], arg.reverse, arg.name, arg.checkpoint)
-    outs = [i for i, out in enumerate(accessors.bodies(loop)[-1].src)
-            if not build_calls.is_token(out)]
-    return results[0].src[0], {i: n for n, i in enumerate(outs)}
+    groups = op.split(range(len(op.operands)))
+    node = op.rebuild(bodies, [[op.operands[i] for i in group if i not in tokens]
+                               for group in groups])
+    outs = [i for i, out in enumerate(op.steps[0].src) if not build_calls.is_token(out)]
+    return node, {i: n for n, i in enumerate(outs)}
 
 
 def _drop_from_body(body: UOp, token_operands: Collection[int],

@@ -9,7 +9,7 @@ does, and zeros for the residuals of other branches. Residuals of equal type sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from fnx.core.ir import build, build_calls
 from fnx.core.ir.build_calls import Nodes, build_function
@@ -18,9 +18,6 @@ from fnx.core.ir.uop import UOp
 from fnx.transforms.autodiff.higher_order import (
     TOKEN,
     Activity,
-    DependenceKey,
-    JvpForm,
-    JvpKey,
     Linearized,
     Source,
 )
@@ -30,38 +27,12 @@ from fnx.transforms.autodiff.loop_rules import (
     Sources,
     VjpOuts,
     inline_backward,
-    inline_jvp,
 )
 from fnx.transforms.autodiff.rules import zeros_like
 
 
 class CondRule(LoopRule):
     """COND; its first operand selects the branch, and has no derivative."""
-
-    def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
-        deps = yield from self._branch_deps(node)
-        return [frozenset(i + 1 for i in d) for d in deps]
-
-    def _branch_deps(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
-        """The dependence in terms of the PARAMs of the branches."""
-        branch_deps = []
-        for branch in self.bodies(node):
-            branch_deps.append((yield branch, DependenceKey()))
-        return [frozenset[int]().union(*each) for each in zip(*branch_deps)]
-
-    def jvp_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
-                   ) -> Derivation[tuple[Nodes, Mapping[int, UOp]]]:
-        inputs = [i - 1 for i in tangents]
-        depends = yield from self._branch_deps(node)
-        active_outs = tuple([o for o, d in enumerate(depends) if not d.isdisjoint(inputs)])
-        operands = [*args[1:], *tangents.values()]
-        branches = []
-        for branch in self.bodies(node):
-            pushed: JvpForm = yield branch, JvpKey(tuple(inputs), instantiate=active_outs)
-            branches.append(_jvp_branch(pushed, len(inputs), active_outs, operands))
-        outs = build_calls.cond(branches, args[0], operands, f"{node.arg.name}.jvp")
-        n = len(node.arg.outs)
-        return outs[:n], dict(zip(active_outs, outs[n:]))
 
     def linearize_uncached(self, node: UOp, args: Nodes,
                            activity: Activity) -> Derivation[Linearized]:
@@ -70,14 +41,6 @@ class CondRule(LoopRule):
         for branch in self.bodies(node):
             forms.append((yield branch, Activity(inputs, activity.outputs)))
         return _CondReverse(node, args, activity, forms).build()
-
-
-def _jvp_branch(pushed: JvpForm, n_tangents: int, active_outs: Sequence[int], like: Nodes) -> UOp:
-    def outs(params: Nodes) -> list[UOp]:
-        n = len(params) - n_tangents
-        results, tangents = inline_jvp(pushed, params[:n], params[n:])
-        return [*results, *[tangents[o] for o in active_outs]]
-    return build_function(outs, like, pushed.function.arg.name)
 
 
 class _CondReverse:

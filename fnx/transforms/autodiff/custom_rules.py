@@ -37,9 +37,6 @@ class CustomOpRule(HigherOrderRule):
     def bodies(self, node: UOp) -> Sequence[UOp]:
         return [node.src[1 if "jvp" in node.arg.rules else 0]]
 
-    def operands(self, node: UOp) -> Sequence[int]:
-        return range(len(node.src) - len(accessors.operands(node)), len(node.src))
-
     # ---- forward mode
 
     def effect_tangents(self, node: UOp, tangents: MaskedTangents) -> MaskedTangents:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.uop import UOp
 from fnx.core.support.process import lazy_import
@@ -129,6 +129,12 @@ class HigherOrderRule(DerivativeRule):
     replaces the node by ``forward``.
     """
 
+    def bodies(self, node: UOp) -> Sequence[UOp]:
+        return accessors.bodies(node)
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(len(node.src) - len(accessors.operands(node)), len(node.src))
+
     def is_active(self, node: UOp) -> bool:
         return True
 
@@ -216,14 +222,8 @@ class CallRule(HigherOrderRule):
     (kernel_lang/kernel_to_function.py), from which a backward pass recomputes what it needs.
     """
 
-    def bodies(self, node: UOp) -> Sequence[UOp]:
-        return node.src[:1] if node.src[0].op is ops.FUNCTION else ()
-
     def singular(self, node: UOp) -> bool:
         return node.src[0].op is not ops.FUNCTION  # unknown: assume so
-
-    def operands(self, node: UOp) -> Sequence[int]:
-        return range(1, len(node.src))
 
     def _body(self, node: UOp) -> UOp:
         return node.src[0] if node.src[0].op is ops.FUNCTION else kernel_as_function(node)

@@ -21,12 +21,6 @@ class LazyRule(HigherOrderRule):
     def _rule(self) -> HigherOrderRule:
         return self._make()
 
-    def bodies(self, node: UOp) -> Sequence[UOp]:
-        return self._rule.bodies(node)
-
-    def operands(self, node: UOp) -> Sequence[int]:
-        return self._rule.operands(node)
-
     def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
         return self._rule.depends(node)
 

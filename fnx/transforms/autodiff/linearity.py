@@ -14,6 +14,7 @@ from enum import Enum
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.derivations import Derivation, register_derivation, run_derivation
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import GradError
 from fnx.core.support.record import Record
@@ -129,7 +130,8 @@ def _jointly_linear(node: UOp) -> Sequence[int]:
 # ---- bodies -----------------------------------------------------------------------------------
 
 
-def _join_kinds(node: UOp, kinds: Kinds, other_kinds: Kinds) -> Kinds:
+def _join_kinds(node: UOp, kinds: Sequence[LinearKind], other_kinds: Sequence[LinearKind]
+                ) -> Kinds:
     """Join the kinds of values of which either may be present."""
     def join(a: LinearKind, b: LinearKind) -> LinearKind:
         if {a, b} == {CONSTANT, LINEAR}:
@@ -138,57 +140,34 @@ def _join_kinds(node: UOp, kinds: Kinds, other_kinds: Kinds) -> Kinds:
     return tuple(map(join, kinds, other_kinds))
 
 
-def _call(node: UOp, operands: Kinds) -> Derivation[Kinds]:
-    body = kernel_as_function(node) if node.src[0].op is ops.KERNEL else accessors.bodies(node)[0]
-    kinds: Kinds = yield body, LinearityKey(operands)
-    return kinds
+def _bodies(node: UOp, operands: Kinds) -> Derivation[Kinds]:
+    """Iterate until the kinds of the carries are a fixpoint; join those of branches."""
+    op = OpBodies(node)
+    consts, carries, rest = op.split(operands[len(op.selector):])
+    while True:
+        results: Kinds | None = None
+        for step in op.steps or (kernel_as_function(node),):
+            kinds: Kinds = yield step, LinearityKey((*consts, *carries, *rest))
+            results = kinds if results is None else _join_kinds(node, results, kinds)
+        assert results is not None
+        joined = _join_kinds(node, carries, results[:op.n_carries])
+        if joined == carries:
+            break
+        carries = joined
+    for condition in op.conditions:
+        yield condition, LinearityKey((*consts, *carries))  # raises if it reads them
+    return (*carries, *results[op.n_carries:])
 
 
 def _custom(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     """The solution of a linear system is linear by declaration, whatever its solver does."""
     last = len(operands) - node.arg.n_linear
     if LINEAR in operands[:last] or LINEAR not in operands[last:]:
-        return (yield from _call(node, operands))
+        return (yield from _bodies(node, operands))
     if CONSTANT in operands[last:]:
         raise _not_linear_error(node, "adds a constant to them")
     return tuple([CONSTANT if i < node.arg.effects else LINEAR
                   for i in range(len(node.arg.outs))])
-
-
-def _scan(node: UOp, operands: Kinds) -> Derivation[Kinds]:
-    return (yield from _loop(node, accessors.bodies(node)[0], operands, node.arg.n_consts,
-                             node.arg.n_carries))
-
-
-def _while(node: UOp, operands: Kinds) -> Derivation[Kinds]:
-    condition, body = accessors.bodies(node)
-    n = node.arg.n_consts
-    kinds = yield from _loop(node, body, operands, n, len(operands) - n)
-    yield condition, LinearityKey((*operands[:n], *kinds))  # raises if it reads them
-    return kinds
-
-
-def _loop(node: UOp, body: UOp, operands: Kinds, n_consts: int,
-          n_carries: int) -> Derivation[Kinds]:
-    """Iterate until the kinds of the carries are a fixpoint."""
-    end = n_consts + n_carries
-    carries = operands[n_consts:end]
-    while True:
-        kinds: Kinds = yield body, LinearityKey((*operands[:n_consts], *carries, *operands[end:]))
-        joined = _join_kinds(node, carries, kinds[:n_carries])
-        if joined == carries:
-            return (*carries, *kinds[n_carries:])
-        carries = joined
-
-
-def _cond(node: UOp, operands: Kinds) -> Derivation[Kinds]:
-    operand_kinds = operands[1:]
-    out: Kinds | None = None
-    for branch in accessors.bodies(node):
-        kinds: Kinds = yield branch, LinearityKey(operand_kinds)
-        out = kinds if out is None else _join_kinds(node, out, kinds)
-    assert out is not None
-    return out
 
 
 def _callback(node: UOp, operands: Kinds) -> Derivation[Kinds]:
@@ -208,5 +187,5 @@ def _sort(node: UOp, operands: Kinds) -> Derivation[Kinds]:
 
 
 BODY_RULES: dict[ops.Op, Callable[[UOp, Kinds], Derivation[Kinds]]] = {
-    ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
+    ops.CALL: _bodies, ops.SCAN: _bodies, ops.WHILE: _bodies, ops.COND: _bodies,
     ops.SORT: _sort, ops.CALLBACK: _callback, ops.CUSTOM: _custom}

@@ -11,18 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeVar
 
-from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.build_calls import Nodes, build_function
 from fnx.core.ir.derivations import Derivation, recent_forms
 from fnx.core.ir.dtypes import DType
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import inline_function
+from fnx.transforms.autodiff import carry_fixpoints as fixpoints
+from fnx.transforms.autodiff.carry_fixpoints import Carries
 from fnx.transforms.autodiff.drop_effects import drop_effects
 from fnx.transforms.autodiff.higher_order import (
     Activity,
+    DependenceKey,
     HigherOrderRule,
     JvpForm,
+    JvpKey,
     Linearized,
     MaskedTangents,
     Source,
@@ -49,19 +54,21 @@ class _LoopKey(Record):
 class LoopRule(HigherOrderRule):
     """The base class of the rules of SCAN, WHILE and COND."""
 
-    def bodies(self, node: UOp) -> tuple[UOp, ...]:
-        return tuple([s for s in node.src if s.op is ops.FUNCTION])
-
-    def operands(self, node: UOp) -> Sequence[int]:
-        return range(len(self.bodies(node)), len(node.src))
+    def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
+        op = OpBodies(node)
+        deps = yield from step_deps(op)
+        may_skip = op.node.op is ops.WHILE or op.node.op is ops.SCAN and not node.arg.length
+        first = len(op.selector)
+        return [frozenset([first + i for i in d]) for d in
+                fixpoints.transitive_deps(deps, carries_of(op), zero_steps=may_skip)]
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
                   needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
-        args = [node.src[i] for i in self.operands(node)]
+        args = accessors.operands(node)
         activity = Activity(tuple([i for i, a in enumerate(args) if a in active]),
                             tuple(sorted(out_cts)))
         types = tuple([(x.shape, x.dtype) for x in args])
-        key = _LoopKey(self.bodies(node), node.arg, types, activity)
+        key = _LoopKey(accessors.bodies(node), node.arg, types, activity)
         # not a form of the body: the backward pass of a loop may contain the body itself
         linearized: Linearized | None = recent_forms.get(key)
         if linearized is None:
@@ -77,16 +84,78 @@ class LoopRule(HigherOrderRule):
     def jvp_all(self, node: UOp, tangents: MaskedTangents, needs_mask: Sequence[int],
                 nonfinite: Container[UOp]
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
-        args = [node.src[i] for i in self.operands(node)]
-        tangent_values = {i: t.value for i, t in enumerate(tangents[len(node.src) - len(args):])
-                          if t is not None}
-        results, by_out = yield from self.jvp_values(node, args, tangent_values)
-        return results, [Tangent(by_out[o]) if o in by_out else None for o in range(len(results))]
+        op = OpBodies(node)
+        args = op.operands
+        dots = {i: t.value for i, t in enumerate(tangents[len(node.src) - len(args):])
+                if t is not None}
+        deps = yield from step_deps(op)
+        inputs = sorted(fixpoints.active_params(deps, carries_of(op), dots))
+        active = [o for o in range(op.n_carries) if op.n_consts + o in inputs]
+        if len(op.steps) > 1:  # all have the same results
+            active = [o for o, d in enumerate(deps) if not d.isdisjoint(inputs)]
+        forms: list[JvpForm] = []
+        for step in op.steps:
+            forms.append((yield step, JvpKey(tuple(inputs), instantiate=tuple(active))))
+        if len(op.steps) == 1:
+            active += [o for o in forms[0].active if o >= op.n_carries]
+        dots = {i: or_zeros(dots.get(i), args[i]) for i in inputs}
+        n = len(node.arg.outs)
+        outs = dict(zip(_with_tangents(op, n, active),
+                        build.results(_jvp_node(op, forms, dots, active))))
+        return [outs[o, False] for o in range(n)], [
+            Tangent(outs[o, True]) if (o, True) in outs else None for o in range(n)]
 
-    def jvp_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
-                   ) -> Derivation[tuple[Nodes, Mapping[int, UOp]]]:
-        """Return the results of the node, and the tangents of those that have one."""
-        raise NotImplementedError
+
+def carries_of(op: OpBodies) -> Carries:
+    return Carries(op.n_consts, op.n_carries)
+
+
+def step_deps(op: OpBodies) -> Derivation[Sequence[frozenset[int]]]:
+    """Return the PARAMs that each result of a step depends on, whichever is selected."""
+    deps: list[Sequence[frozenset[int]]] = []
+    for step in op.steps:
+        deps.append((yield step, DependenceKey()))
+    return [frozenset[int]().union(*each) for each in zip(*deps)]
+
+
+def reverse_activity(op: OpBodies, deps: Sequence[frozenset[int]], activity: Activity
+                     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the PARAMs and the results of the body of a loop that have a cotangent."""
+    carries = carries_of(op)
+    active = fixpoints.active_params(deps, carries, activity.inputs)
+    with_ct = {c for c in fixpoints.ct_carries(deps, carries, activity.outputs)
+               if carries.first + c in active}
+    inputs = sorted(i for i in active if i not in carries.params or i - carries.first in with_ct)
+    return tuple(inputs), (*sorted(with_ct), *[o for o in activity.outputs if o >= carries.n])
+
+
+def _jvp_node(op: OpBodies, forms: Sequence[JvpForm], dots: Mapping[int, UOp],
+              active: Sequence[int]) -> UOp:
+    """Return the op on consts, carries and rest, each followed by its tangents."""
+    name, n = op.node.arg.name, len(op.operands)
+    order = [[*[(i, False) for i in group], *[(i, True) for i in group if i in dots]]
+             for group in op.split(range(n))]
+    position = {key: k for k, key in enumerate([key for group in order for key in group])}
+    groups = [[dots[i] if is_dot else op.operands[i] for i, is_dot in group] for group in order]
+    params = op.params(groups)
+    primals = [params[position[i, False]] for i in range(n)]
+    bodies = [build.function(inline_function(condition, primals), len(params),
+                             f"{name}.jvp.goes_on") for condition in op.conditions]
+    for form in forms:
+        results, tangents = inline_jvp(form, primals, [params[position[i, True]] for i in dots])
+        outs = [tangents[o] if is_dot else results[o]
+                for o, is_dot in _with_tangents(op, len(results), active)]
+        bodies.append(build.function(outs, len(params),
+                                     form.function.arg.name if op.selector else f"{name}.jvp"))
+    return op.rebuild(bodies, groups, f"{name}.jvp")
+
+
+def _with_tangents(op: OpBodies, n_outs: int, active: Sequence[int]) -> list[tuple[int, bool]]:
+    """Return the order of the results of a jvp: carries, their tangents, the others, theirs."""
+    order: list[tuple[int, bool]] = []
+    for group in (range(op.n_carries), range(op.n_carries, n_outs)):
+        order += [*[(o, False) for o in group], *[(o, True) for o in active if o in group]]
+    return order
 
 
 class Sources:

@@ -23,18 +23,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, op_args
-from fnx.core.ir.build_calls import Nodes, build_function, build_scan, params_like
+from fnx.core.ir.build_calls import Nodes, build_function, build_scan
 from fnx.core.ir.derivations import Derivation
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.record import Record
-from fnx.transforms.autodiff import carry_fixpoints as fixpoints
-from fnx.transforms.autodiff.carry_fixpoints import Carries
 from fnx.transforms.autodiff.higher_order import (
     TOKEN,
     Activity,
-    DependenceKey,
-    JvpForm,
-    JvpKey,
     Linearized,
     Source,
 )
@@ -43,21 +39,19 @@ from fnx.transforms.autodiff.loop_rules import (
     Reader,
     Sources,
     VjpOuts,
+    carries_of,
     inline_backward,
-    inline_jvp,
     optional_list,
     or_zeros,
     recompute_form,
+    reverse_activity,
+    step_deps,
 )
 from fnx.transforms.autodiff.rules import add, zeros_like
 
 
 class ScanRule(LoopRule):
     """The derivative rule of SCAN."""
-
-    def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
-        deps = yield node.src[0], DependenceKey()
-        return fixpoints.transitive_deps(deps, _carries(node.arg), zero_steps=node.arg.length == 0)
 
     def linearize_uncached(self, node: UOp, args: Nodes,
                            activity: Activity) -> Derivation[Linearized]:
@@ -66,57 +60,12 @@ class ScanRule(LoopRule):
             segments = build_function(lambda ins: scan_segments(body, arg, ins), args, arg.name)
             form: Linearized = yield segments, activity
             return form
-        depends = yield body, DependenceKey()
-        carries = _carries(arg)
-        active = fixpoints.active_params(depends, carries, activity.inputs)
-        with_ct = {c for c in fixpoints.ct_carries(depends, carries, activity.outputs)
-                   if carries.first + c in active}
-        inputs = tuple(sorted(i for i in active if i not in carries.params
-                              or i - carries.first in with_ct))
-        outputs = (*sorted(with_ct), *[o for o in activity.outputs if o >= carries.n])
+        op = OpBodies(node)
+        inputs, outputs = reverse_activity(op, (yield from step_deps(op)), activity)
         form = yield body, Activity(inputs, outputs)
         if arg.checkpoint:
             form = recompute_form(body, form, len(outputs))
         return _ScanReverse(node, args, form, inputs, outputs).build(activity)
-
-    def jvp_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
-                   ) -> Derivation[tuple[Nodes, Mapping[int, UOp]]]:
-        body, arg, carries = node.src[0], node.arg, _carries(node.arg)
-        depends = yield body, DependenceKey()
-        inputs = sorted(fixpoints.active_params(depends, carries, tangents))
-        active = sorted(carries.of(inputs))
-        pushed: JvpForm = yield body, JvpKey(tuple(inputs), instantiate=tuple(active))
-        first, rows = carries.first, carries.first + carries.n
-        groups = [[i for i in inputs if i in group]
-                  for group in (range(first), carries.params, range(rows, len(args)))]
-        dots_in = [or_zeros(tangents.get(i), args[i]) for i in range(len(args)) if i in inputs]
-        tangent_at = dict(zip(inputs, dots_in))
-        active_ys: list[int] = []
-
-        def step(consts: Nodes, states: Nodes, xs: Nodes) -> tuple[Nodes, Nodes]:
-            n, m = first, carries.n
-            tangent_inputs = [*consts[n:], *states[m:], *xs[len(args) - rows:]]
-            by_input = dict(zip([i for group in groups for i in group], tangent_inputs))
-            outs, out_tangents = inline_jvp(
-                pushed, [*consts[:n], *states[:m], *xs[:len(args) - rows]],
-                [by_input[i] for i in inputs])
-            active_ys.extend([o for o in range(m, len(outs)) if o in out_tangents])
-            return ([*outs[:m], *[out_tangents[c] for c in active]],
-                    [*outs[m:], *[out_tangents[o] for o in active_ys]])
-
-        states, ys = build_scan(
-            step, arg.length, [*args[:first], *[tangent_at[i] for i in groups[0]]],
-            [*args[first:rows], *[tangent_at[i] for i in groups[1]]],
-            [*args[rows:], *[tangent_at[i] for i in groups[2]]],
-            reverse=arg.reverse, checkpoint=arg.checkpoint, name=f"{arg.name}.jvp")
-        results = [*states[:carries.n], *ys[:len(arg.outs) - carries.n]]
-        found = dict(zip([*active, *active_ys],
-                         [*states[carries.n:], *ys[len(arg.outs) - carries.n:]]))
-        return results, found
-
-
-def _carries(arg: op_args.Scan) -> Carries:
-    return Carries(arg.n_consts, arg.n_carries)
 
 
 class _ScanReverse:
@@ -129,10 +78,10 @@ class _ScanReverse:
                  outputs: Sequence[int]) -> None:
         self.arg, self.args, self.form = node.arg, args, form
         self.inputs, self.outputs = inputs, outputs
-        self.body, self.carries = form.forward_of(node.src[0]), _carries(node.arg)
+        op = OpBodies(node)
+        self.body, self.carries = form.forward_of(node.src[0]), carries_of(op)
         self.rows = self.carries.params.stop             # PARAMs from here on are xs
-        rows = [build.param(0, x.dtype, x.shape[1:]) for x in args[self.rows:]]
-        self.params = params_like([*args[:self.rows], *rows])
+        self.params = op.params(op.split(args))
         self.ys = self.body.src[self.carries.n:len(node.arg.outs)]
         self.varying = set(self.params[self.carries.first:])
         self.varying.update(n for n in toposort(self.body.src)

@@ -59,9 +59,6 @@ class SortRule(CallRule):
     def singular(self, node: UOp) -> bool:
         return False
 
-    def operands(self, node: UOp) -> Sequence[int]:
-        return range(len(node.src))
-
     def jvp_all(self, node: UOp, tangents: MaskedTangents, needs_mask: Sequence[int],
                 nonfinite: Container[UOp]
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:

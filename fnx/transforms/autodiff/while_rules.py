@@ -16,24 +16,20 @@ Both passes consist of WHILEs, so they can be differentiated again, to any order
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.build_calls import Nodes, build_function, build_while, params_like
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.expr import Expr, minimum, where
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp
 from fnx.core.tracing.trace import inline_function
-from fnx.transforms.autodiff import carry_fixpoints as fixpoints
 from fnx.transforms.autodiff import revolve
-from fnx.transforms.autodiff.carry_fixpoints import Carries
 from fnx.transforms.autodiff.drop_effects import drop_effects
 from fnx.transforms.autodiff.higher_order import (
     TOKEN,
     Activity,
-    DependenceKey,
-    JvpForm,
-    JvpKey,
     Linearized,
 )
 from fnx.transforms.autodiff.loop_rules import (
@@ -42,9 +38,10 @@ from fnx.transforms.autodiff.loop_rules import (
     Sources,
     VjpOuts,
     inline_backward,
-    inline_jvp,
     optional_list,
     or_zeros,
+    reverse_activity,
+    step_deps,
 )
 from fnx.transforms.autodiff.rules import add, zeros_like
 
@@ -54,51 +51,13 @@ COUNT_DTYPE = dtypes.float64  # the dtype of step counts: exact beyond the range
 class WhileRule(LoopRule):
     """The derivative rule of WHILE, whose src begins with its condition and body."""
 
-    def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
-        deps = yield node.src[1], DependenceKey()
-        return fixpoints.transitive_deps(deps, _carries(node), zero_steps=True)
-
-    def jvp_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
-                   ) -> Derivation[tuple[Nodes, Mapping[int, UOp]]]:
-        condition_fn, body, *_ = node.src
-        carries = _carries(node)
-        depends = yield body, DependenceKey()
-        inputs = sorted(fixpoints.active_params(depends, carries, tangents))
-        active = sorted(carries.of(inputs))
-        form: JvpForm = yield body, JvpKey(tuple(inputs), instantiate=tuple(active))
-        first, n = carries.first, carries.n
-        active_consts = [i for i in inputs if i < first]
-
-        def condition(consts: Nodes, states: Nodes) -> UOp:
-            return inline_function(condition_fn, [*consts[:first], *states[:n]])[0]
-
-        def step(consts: Nodes, states: Nodes) -> Nodes:
-            results, out_tangents = inline_jvp(form, [*consts[:first], *states[:n]],
-                                               [*consts[first:], *states[n:]])
-            return [*results, *[out_tangents[c] for c in active]]
-
-        last = build_while(
-            condition, step, [*args[:first], *[tangents[i] for i in active_consts]],
-            [*args[first:], *[or_zeros(tangents.get(first + c), args[first + c]) for c in active]],
-            name=f"{node.arg.name}.jvp", max_trips=node.arg.max_trips)
-        return last[:n], dict(zip(active, last[n:]))
-
     def linearize_uncached(self, node: UOp, args: Nodes,
                            activity: Activity) -> Derivation[Linearized]:
-        body, carries = node.src[1], _carries(node)
-        depends = yield body, DependenceKey()
-        active = fixpoints.active_params(depends, carries, activity.inputs)
-        with_ct = sorted(c for c in fixpoints.ct_carries(depends, carries, activity.outputs)
-                         if carries.first + c in active)
-        inputs = [*sorted(i for i in active if i < carries.first),
-                  *[carries.first + c for c in with_ct]]
-        form = yield body, Activity(tuple(inputs), tuple(with_ct))
+        op = OpBodies(node)
+        inputs, ct_indices = reverse_activity(op, (yield from step_deps(op)), activity)
+        form = yield op.steps[0], Activity(inputs, ct_indices)
         kind = _ShortWhileReverse if 0 < node.arg.max_trips <= revolve.BLOCK else _WhileReverse
-        return kind(node, args, form, inputs, with_ct).build(activity)
-
-
-def _carries(node: UOp) -> Carries:
-    return Carries(node.arg.n_consts, len(node.arg.outs))
+        return kind(node, args, form, inputs, ct_indices).build(activity)
 
 
 class _WhileReverse:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.build_calls import Nodes, build_scan
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Op
 from fnx.core.ir.recursive_rules import recursive_call_operands, replace_recursive_calls
 from fnx.core.ir.uop import UOp
@@ -31,35 +32,41 @@ BodyRule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], BatchAxis],
                     BatchSteps[list[BatchedValue]]]
 
 
-def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
-          ) -> BatchSteps[list[BatchedValue]]:
-    if src[0].op is ops.KERNEL:
+def _bodies(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+            ) -> BatchSteps[list[BatchedValue]]:
+    op = OpBodies(node)
+    if not op.bodies:
         return call_kernel(node, src, batched, batch.size)
-    new_body = yield batch.of(src[0], batched[1:])
-    outs = build_calls.call(new_body.function, src[1:], node.arg.name, node.arg.policy)
-    return [BatchedValue(*out) for out in zip(outs, new_body.outs)]
-
-
-def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
-          ) -> BatchSteps[list[BatchedValue]]:
-    arg, (body, *args), flags = node.arg, src, batched[1:]
-    first = arg.n_consts + arg.n_carries
-    consts, xs = flags[:arg.n_consts], flags[first:]
-    carries = flags[arg.n_consts:first]
+    first = len(src) - len(op.operands)
+    args, flags, is_scan = src[first:], batched[first:], node.op is ops.SCAN
+    consts, carries, rest = map(tuple, op.split(flags))
+    if any(batched[:first]):
+        return (yield from _batched_cond(op, src[first - 1], args, flags, batch))
     while True:
-        new_body = yield batch.of(body, consts + carries + xs)
-        grown = tuple([a or b for a, b in zip(carries, new_body.outs)])
+        conditions: list[BatchedFunction] = []
+        for condition in op.conditions:
+            conditions.append((yield batch.of(condition, consts + carries)))
+        if any(test.outs[0] for test in conditions):
+            return (yield from _batched_while(op, args, flags, batch))
+        steps: list[BatchedFunction] = []
+        for step in op.steps:
+            steps.append((yield batch.of(step, consts + carries + rest)))
+        wanted = tuple([any(outs) for outs in zip(*[step.outs for step in steps])])
+        grown = tuple([a or b for a, b in zip(carries, wanted)])
         if grown == carries:
             break
         carries = grown
-    new_body = yield batch.of(body, consts + carries + xs, carries)
-    outs = build_calls.scan(new_body.function, arg.length, args[:arg.n_consts],
-                            [broadcast_batch(x, b, batch.size) if c else x for x, b, c in
-                             zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
-                            [_swap_batch_axis(x) if b else x for x, b in zip(args[first:], xs)],
-                            arg.reverse, arg.name, arg.checkpoint)
-    return [BatchedValue(_swap_batch_axis(x) if b and i >= arg.n_carries else x, b)
-            for i, (x, b) in enumerate(zip(outs, new_body.outs))]
+    wanted = carries + wanted[op.n_carries:]
+    for i, step in enumerate(op.steps):
+        if steps[i].outs != wanted:
+            steps[i] = yield batch.of(step, consts + carries + rest, wanted)
+    values = op.split([broadcast_batch(x, b, batch.size) if c else x
+                       for x, b, c in zip(args, flags, consts + carries + rest)])
+    rows = [_swap_batch_axis(x) if b and is_scan else x for x, b in zip(values[2], rest)]
+    result = op.rebuild([form.function for form in (*conditions, *steps)], [*values[:2], rows],
+                        selector=src[len(op.bodies):first])
+    return [BatchedValue(_swap_batch_axis(x) if b and is_scan and i >= op.n_carries else x, b)
+            for i, (x, b) in enumerate(zip(build.results(result), wanted))]
 
 
 def _swap_batch_axis(x: UOp) -> UOp:
@@ -67,60 +74,37 @@ def _swap_batch_axis(x: UOp) -> UOp:
     return build.permute(x, (1, 0, *range(2, len(x.shape))))
 
 
-def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
-           ) -> BatchSteps[list[BatchedValue]]:
-    arg, (condition, body, *args), flags = node.arg, src, batched[2:]
-    consts, carries = flags[:arg.n_consts], flags[arg.n_consts:]
-    while True:
-        test = yield batch.of(condition, consts + carries)
-        if test.outs[0]:  # each element ends at its own step, so all carries differ
-            carries = tuple([t != build_calls.TOKEN for t in arg.outs])
-            break
-        new_body = yield batch.of(body, consts + carries)
-        grown = tuple([a or b for a, b in zip(carries, new_body.outs)])
-        if grown == carries:
-            break
-        carries = grown
+def _batched_while(op: OpBodies, args: Nodes, flags: tuple[bool, ...], batch: BatchAxis
+                   ) -> BatchSteps[list[BatchedValue]]:
+    """Batch a WHILE whose elements end at their own steps, so that all carries differ."""
+    arg, (condition, body) = op.node.arg, op.bodies
+    carries = tuple([t != build_calls.TOKEN for t in arg.outs])
+    consts = flags[:op.n_consts]
     test = yield batch.of(condition, consts + carries)
-    if test.outs[0] and has_effects(body):
+    if has_effects(body):
         new_body = yield batch.of(mask_effects(body), (*consts, *carries, True), carries)
     else:
         new_body = yield batch.of(body, consts + carries, carries)
-    init = [broadcast_batch(x, b, batch.size) if c else x
-            for x, b, c in zip(args[arg.n_consts:], flags[arg.n_consts:], carries)]
-    fixed = args[:arg.n_consts]
-    if test.outs[0]:
-        outs = predication.batched_while(test.function, new_body.function,
-                                         [BatchedValue(*c) for c in zip(fixed, consts)],
-                                         [BatchedValue(*c) for c in zip(init, carries)], arg.name,
-                                         arg.max_trips)
-    else:
-        outs = build_calls.while_(test.function, new_body.function, fixed, init, arg.name,
-                                  arg.max_trips)
+    init = [BatchedValue(broadcast_batch(x, b, batch.size) if c else x, c)
+            for x, b, c in zip(args[op.n_consts:], flags[op.n_consts:], carries)]
+    outs = predication.batched_while(test.function, new_body.function,
+                                     [BatchedValue(*c) for c in zip(args, consts)], init, arg.name,
+                                     arg.max_trips)
     return [BatchedValue(*out) for out in zip(outs, carries)]
 
 
-def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
-          ) -> BatchSteps[list[BatchedValue]]:
-    n = node.arg.n_branches
-    branches, which, args, flags = src[:n], src[n], src[n + 1:], batched[n + 1:]
-    forms: list[BatchedFunction] = []
-    if batched[n] and has_effects(branches[0]):
+def _batched_cond(op: OpBodies, which: UOp, args: Nodes, flags: tuple[bool, ...],
+                  batch: BatchAxis) -> BatchSteps[list[BatchedValue]]:
+    """Batch a COND whose elements take branches of their own."""
+    branches, arg = op.bodies, op.node.arg
+    if has_effects(branches[0]):
         branches, flags = tuple(map(mask_effects, branches)), (*flags, True)
+    forms: list[BatchedFunction] = []
     for branch in branches:
         forms.append((yield batch.of(branch, flags)))
-    if batched[n]:
-        results = predication.batched_cond(forms, which,
-                                           [BatchedValue(*a) for a in zip(args, flags)],
-                                           node.arg.name)
-        return [BatchedValue(x, t != build_calls.TOKEN) for x, t in zip(results, node.arg.outs)]
-    wanted = tuple([any(flags) for flags in zip(*[m.outs for m in forms])])
-    if any(m.outs != wanted for m in forms):
-        forms = []
-        for branch in branches:
-            forms.append((yield batch.of(branch, flags, wanted)))
-    outs = build_calls.cond([m.function for m in forms], which, args, node.arg.name)
-    return [BatchedValue(*out) for out in zip(outs, wanted)]
+    results = predication.batched_cond(forms, which, [BatchedValue(*a) for a in zip(args, flags)],
+                                       arg.name)
+    return [BatchedValue(x, t != build_calls.TOKEN) for x, t in zip(results, arg.outs)]
 
 
 def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
@@ -241,6 +225,6 @@ def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: Bat
     return [BatchedValue(x, True) for x in outs]
 
 
-BODY_RULES: dict[Op, BodyRule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while,
-                                  ops.COND: _cond, ops.CUSTOM: _custom,
+BODY_RULES: dict[Op, BodyRule] = {ops.CALL: _bodies, ops.SCAN: _bodies, ops.WHILE: _bodies,
+                                  ops.COND: _bodies, ops.CUSTOM: _custom,
                                   ops.CALLBACK: batch_callback, ops.SORT: _sort}

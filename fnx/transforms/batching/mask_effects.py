@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.derivations import Derivation, derive, register_derivation
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.record import Record
 
@@ -50,9 +51,10 @@ def _derive_masked(body: UOp, key: MaskEffectsKey) -> Derivation[UOp]:
     masked_bodies: dict[UOp, UOp] = {}
     for node in toposort(body.src):
         if node.op in ops.HIGHER_ORDER and any(map(build_calls.is_token, node.src)):
-            for inner in accessors.bodies(node):
+            op = OpBodies(node)
+            for inner in op.bodies:
                 if inner not in masked_bodies:
-                    masked_bodies[inner] = yield inner, MaskEffectsKey(_mask_position(node))
+                    masked_bodies[inner] = yield inner, MaskEffectsKey(op.n_consts)
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.CALLBACK and node.arg.effect:
@@ -67,32 +69,11 @@ def _derive_masked(body: UOp, key: MaskEffectsKey) -> Derivation[UOp]:
     return build.function(outs, body.arg.n_params + 1, f"{body.arg.name}.guarded")
 
 
-def _mask_position(node: UOp) -> int:
-    """Return the position of the bool in the bodies of a node: after the constants of a loop or
-    the captures of a CUSTOM, else last."""
-    if node.op in (ops.SCAN, ops.WHILE):
-        return int(node.arg.n_consts)
-    if node.op is ops.CUSTOM:
-        return int(node.arg.n_captures)
-    return int(accessors.bodies(node)[0].arg.n_params)
-
-
 def _pass_mask(node: UOp, src: tuple[UOp, ...], mask: UOp, masked_bodies: Mapping[UOp, UOp]) -> UOp:
-    operands = [s for s in src if s.op is not ops.FUNCTION]
-    offset = node.op is ops.COND  # the branch number precedes the operands
-    operands.insert(_mask_position(node) + offset, mask)
-    arg = node.arg
-    if node.op is ops.SCAN:
-        arg = op_args.Scan(arg.name, arg.length, arg.n_consts + 1, arg.n_carries, arg.reverse,
-                           arg.outs, arg.checkpoint)
-    elif node.op is ops.WHILE:
-        arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs, arg.max_trips)
-    elif node.op is ops.CUSTOM:
-        arg = op_args.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1,
-                             arg.cotangent_indices, arg.recursion_depth, arg.lanes, arg.effects,
-                             arg.n_linear)
-    bodies = [masked_bodies[body] for body in accessors.bodies(node)]
-    return UOp(node.op, node.dtype, (*bodies, *operands), arg)
+    """Pass the bool to the bodies of a node, after the consts."""
+    op = OpBodies(node.with_operands(src))
+    consts, carries, rest = op.split(op.operands)
+    return op.rebuild([masked_bodies[body] for body in op.bodies], [[*consts, mask], carries, rest])
 
 
 def _mask_callback(node: UOp, src: tuple[UOp, ...], mask: UOp) -> UOp:
