@@ -41,6 +41,12 @@ def indices(node: UOp) -> tuple[UOp, ...]:
     return (node if node.op is ops.INDEX else node.src[0]).src[1:]
 
 
+def index_dims(node: UOp) -> list[tuple[UOp, UOp]]:
+    """Return (index, extent) for each dimension of an INDEX, a LOAD or a STORE."""
+    place = node if node.op is ops.INDEX else node.src[0]
+    return list(zip(place.src[1:], dims(place.src[0])))
+
+
 def value(node: UOp) -> UOp:
     """Return the value that a STORE writes, a REDUCE reduces, or a STAGE holds."""
     return node.src[1 if node.op is ops.STORE else 0]

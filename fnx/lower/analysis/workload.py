@@ -37,7 +37,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.accessors import bound_ranges, buffer, conjuncts, dims, indices, validity
+from fnx.core.ir.accessors import (
+    bound_ranges,
+    buffer,
+    conjuncts,
+    index_dims,
+    indices,
+    validity,
+)
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.rewrite import underlying_const
@@ -73,7 +80,7 @@ def stride(access: UOp, r: UOp) -> int:
     if r not in access.ranges:
         return 0
     total, step = 0, 1
-    for i, d in reversed(list(zip(indices(access), dims(buffer(access))))):
+    for i, d in reversed(index_dims(access)):
         c = symbolic.coefficient(i, r) if r in i.ranges else 0
         if not isinstance(c, int):  # the digits of a split index may combine to one index
             combined = symbolic.coefficient(symbolic.element_offset(access), r)

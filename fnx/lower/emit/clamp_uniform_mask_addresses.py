@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.accessors import buffer, conjuncts, dims, indices
+from fnx.core.ir.accessors import buffer, conjuncts, index_dims
 from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting import symbolic
@@ -54,7 +54,7 @@ def _is_lane(r: UOp) -> bool:
 def _clamp_load(load: UOp) -> UOp | None:
     """Return a WHERE of a LOAD at the nearest in-bounds index, or None."""
     index, valid = load.src
-    axes = list(zip(indices(index), dims(buffer(index))))
+    axes = index_dims(index)
     if not all(d.op is ops.CONST and build.const_of(d) > 0 for _, d in axes):
         return None
     uniform, rest = _split_uniform(conjuncts(valid))

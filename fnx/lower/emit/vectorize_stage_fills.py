@@ -39,7 +39,7 @@ from itertools import chain
 from typing import TypeVar
 
 from fnx.core.ir import build, dtypes, op_args, ops
-from fnx.core.ir.accessors import bound_ranges, buffer, dims, extent, indices, value
+from fnx.core.ir.accessors import bound_ranges, buffer, extent, index_dims, indices, value
 from fnx.core.ir.expr import Expr, minimum
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
@@ -166,7 +166,7 @@ class _FillRewriter:
             if node.op is not ops.LOAD or lane not in node.ranges:
                 return None
             valid = src[1] if len(src) > 1 else None
-            for i, d in zip(indices(node), dims(buffer(node))):
+            for i, d in index_dims(node):
                 in_bounds = build.lt(i, d)
                 if lane in i.ranges and not symbolic.prove(in_bounds):
                     valid = in_bounds if valid is None else build.and_(valid, in_bounds)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.accessors import bound_ranges, buffer, dims, extent, indices
+from fnx.core.ir.accessors import bound_ranges, buffer, extent, index_dims, indices
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.lower.analysis.canonicalize import with_stores
 
@@ -42,7 +42,7 @@ def coalesce(kernel: UOp) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.INDEX and buffer(node).op is ops.REF:
             remaining_dims = [(extent(now) if i in merged else d, now)
-                              for (i, d), now in zip(_index_dims(node), src[1:])
+                              for (i, d), now in zip(index_dims(node), src[1:])
                               if d is not _ONE and i not in merged_away]
             coalesced_ref = buffer(node).replace(src=tuple([d for d, _ in remaining_dims]))
             return build.index_into(coalesced_ref, *[now for _, now in remaining_dims])
@@ -52,11 +52,6 @@ def coalesce(kernel: UOp) -> UOp:
             now for old, now in zip(node.src, src) if old not in merged_away]))
 
     return with_stores(kernel, rebuild(kernel.src, visit, merged), kernel.arg.order)
-
-
-def _index_dims(place: UOp) -> list[tuple[UOp, UOp]]:
-    """Return (index, extent) for each dimension of an INDEX."""
-    return list(zip(indices(place), dims(buffer(place))))
 
 
 def _adjacent_pairs(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
@@ -73,7 +68,7 @@ def _adjacent_pairs(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     for node in nodes:
         single_uses: Sequence[UOp] = node.src
         if node.op is ops.INDEX:
-            sides = [(i, d) for i, d in _index_dims(node)
+            sides = [(i, d) for i, d in index_dims(node)
                      if d is not _ONE or buffer(node).op is not ops.REF]
             is_full_range = [i.op is ops.RANGE and extent(i) is d for i, d in sides]
             link([i if w else None for (i, _), w in zip(sides, is_full_range)])

@@ -30,7 +30,7 @@ import math
 from collections.abc import Sequence
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.accessors import buffer, dims, extent, indices
+from fnx.core.ir.accessors import buffer, dims, extent, index_dims, indices
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.lower.analysis.split_index_sets import are_disjoint
@@ -170,7 +170,7 @@ class _Generalizer:
         for node in self.nodes:
             if node.op is ops.INDEX:
                 if buffer(node).op is not ops.REF:
-                    nonlinear += [i for i, d in zip(indices(node), dims(buffer(node)))
+                    nonlinear += [i for i, d in index_dims(node)
                                   if i.op is not ops.RANGE or extent(i) is not d]
             elif node.op is ops.REDUCE or node.op is ops.STAGE:
                 nonlinear += node.src[:1] if node.src[0].op is ops.RANGE else []

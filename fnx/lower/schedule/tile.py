@@ -24,7 +24,14 @@ from functools import reduce
 from typing import Any
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.accessors import bound_ranges, buffer, dims, index_node, indices, stop_condition
+from fnx.core.ir.accessors import (
+    bound_ranges,
+    buffer,
+    index_dims,
+    index_node,
+    indices,
+    stop_condition,
+)
 from fnx.core.ir.tiling import Collect, StageOperand, Transform
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
@@ -251,4 +258,4 @@ def _combined_validity(conditions: Sequence[UOp]) -> UOp | None:
 def _is_in_bounds(at: UOp) -> bool:
     """Return whether every index is provably in bounds."""
     return all(symbolic.bounds(i)[0] >= 0 and symbolic.prove(build.lt(i, d)) is True
-               for i, d in zip(indices(at), dims(buffer(at))))
+               for i, d in index_dims(at))
