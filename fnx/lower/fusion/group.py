@@ -1,7 +1,7 @@
 """Group: tensor nodes that become one kernel, and predicates on the index they are read at.
 
 A group has loops over its results (its space; axes of length 1 are dropped, the rest is numbered
-0, 1, ...) and reduction loops. ``own`` is the index (0, 1, ...) of its results.
+0, 1, ...) and reduction loops. ``own_index`` is the index (0, 1, ...) of its results.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Group:
 
     Attributes:
         space: lengths of the loops over its results (axes of length 1 left out).
+        own_index: the index of its results.
         roots: (node, index) of the values it writes.
         inside: nodes computed in it, each with the indices it is computed at.
         stages: node -> index at which its STAGE is filled.
@@ -45,12 +46,14 @@ class Group:
         overflow: nodes that it reads from memory because it was full.
     """
 
-    __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",
-                 "reduces", "scatter", "base_of", "call", "concat", "work", "pending", "overflow")
+    __slots__ = ("number", "space", "own_index", "roots", "inside", "stages", "rows", "reads",
+                 "contraction", "reduces", "scatter", "base_of", "call", "concat", "work",
+                 "pending", "overflow")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
-        self.space = tuple(n for n in space if n != 1)
+        self.space = tuple([n for n in space if n != 1])
+        self.own_index: Tokens = tuple(range(len(self.space)))
         self.roots: list[tuple[UOp, Tokens]] = []
         self.inside: dict[UOp, list[Tokens]] = {}
         self.stages: dict[UOp, Tokens] = {}
@@ -71,11 +74,6 @@ class Group:
         """Whether it can take no further outputs."""
         return self.call is not None or self.scatter is not None or self.base_of is not None \
             or self.concat is not None
-
-    @property
-    def own_index(self) -> Tokens:
-        """The index of the group's results."""
-        return tuple(range(len(self.space)))
 
     def is_own(self, index: Tokens) -> bool:
         return squeeze(index) == self.own_index

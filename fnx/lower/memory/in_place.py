@@ -57,7 +57,7 @@ from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.rewriting.symbolic import simplify
-from fnx.lower.analysis.index_injectivity import determined_ranges
+from fnx.lower.analysis.workload import determined_ranges
 from fnx.lower.fusion.group import memory_of
 
 

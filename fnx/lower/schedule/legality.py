@@ -20,8 +20,8 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import LOOP_KINDS, PARALLEL_KINDS, RANGE_KINDS
-from fnx.lower.analysis.index_injectivity import determined_ranges
 from fnx.lower.analysis.loops import Loops, ScheduledLoop, name_of, quote_names
+from fnx.lower.analysis.workload import determined_ranges
 
 
 def check_loops(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:
