@@ -188,10 +188,12 @@ class _Builder:
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]
         scatter_target = self.group.base_of  # a scatter's base is written to the scatter's buffer
-        stores = [build.store(
-            self._place(node if scatter_target is None else scatter_target, index), value)
-            for node, index, value in values]
-        return stores, [node if scatter_target is None else scatter_target for node, _, _ in values]
+        stores, writes = [], []
+        for node, index, value in values:
+            written = node if scatter_target is None else scatter_target
+            stores.append(build.store(self._place(written, index), value))
+            writes.append(written)
+        return stores, writes
 
     def _name(self) -> str:
         """Name the kernel by what it does, from its structure only."""

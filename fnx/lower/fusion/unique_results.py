@@ -30,12 +30,15 @@ def unique_results(fn: UOp) -> UOp:
 def results_of(fn: UOp) -> tuple[Result, ...]:
     """Return for each result of a FUNCTION which argument or unique result holds it."""
     buffer_number = _result_buffers(fn)
-    memories = [memory_of(out) for out in fn.src]
     return tuple([("in", p.arg.slot) if p.op is ops.PARAM else ("out", buffer_number[p])
-                  for p in memories])
+                  for p in map(memory_of, fn.src)])
 
 
 def _result_buffers(fn: UOp) -> dict[UOp, int]:
     """Return the nodes whose buffers hold results, numbered."""
-    nodes = dict.fromkeys([memory_of(out) for out in fn.src])
-    return {n: i for i, n in enumerate([n for n in nodes if n.op is not ops.PARAM])}
+    numbered: dict[UOp, int] = {}
+    for out in fn.src:
+        node = memory_of(out)
+        if node.op is not ops.PARAM:
+            numbered.setdefault(node, len(numbered))
+    return numbered

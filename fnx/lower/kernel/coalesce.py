@@ -66,16 +66,20 @@ def _adjacent_pairs(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
                 before[r] = left if before.get(r, left) is left else None
 
     for node in nodes:
-        single_uses: Sequence[UOp] = node.src
+        single_uses = [*node.src]
         if node.op is ops.INDEX:
-            sides = [(i, d) for i, d in index_dims(node)
-                     if d is not _ONE or buffer(node).op is not ops.REF]
-            is_full_range = [i.op is ops.RANGE and extent(i) is d for i, d in sides]
-            link([i if w else None for (i, _), w in zip(sides, is_full_range)])
-            single_uses = [i for (i, _), w in zip(sides, is_full_range) if not w]
+            sequence: list[UOp | None] = []  # the ranges that run over whole dimensions
+            single_uses = []
+            for i, d in index_dims(node):
+                if d is not _ONE or buffer(node).op is not ops.REF:
+                    is_full_range = i.op is ops.RANGE and extent(i) is d
+                    sequence.append(i if is_full_range else None)
+                    if not is_full_range:
+                        single_uses.append(i)
+            link(sequence)
         elif node.op in (ops.REDUCE, ops.STAGE):
             link(bound_ranges(node))
-            single_uses = node.src[:1]
+            single_uses = [node.src[0]]
         for r in single_uses:
             if r.op is ops.RANGE:
                 after[r] = before[r] = None
