@@ -53,10 +53,12 @@ _UNSUPPORTED = frozenset({ops.STAGE, ops.LOOP, ops.CARRY})
 def _row_range(kernel: UOp, rows: list[UOp]) -> UOp | None:
     """Return the innermost range of the results, if all reductions are of contiguous rows along
     it."""
-    result_ids = [i for i in kernel.arg.order if any(i == r.arg.id for r in kernel.src[0].ranges)]
-    r = next((r for r in kernel.src[0].ranges if result_ids and r.arg.id == result_ids[-1]), None)
-    if r is None or not rows or extent(r).op is not ops.CONST or \
-            any(r not in store.ranges for store in kernel.src):
+    range_of = {r.arg.id: r for r in kernel.src[0].ranges}
+    result_ranges = [range_of[i] for i in kernel.arg.order if i in range_of]
+    if not rows or not result_ranges:
+        return None
+    r = result_ranges[-1]
+    if extent(r).op is not ops.CONST or any(r not in store.ranges for store in kernel.src):
         return None
     for reduction in rows:
         loads = [n for n in leaf_loads(value(reduction)) if r in n.ranges]

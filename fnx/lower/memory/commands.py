@@ -249,11 +249,16 @@ def plan_memory(launches_in: Launches) -> Launches:
     if any(launch.copy_pair is not None for launch in launches_in.launches):
         launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
     sharing = share_buffers(launches_in)
-    launches = [launch for i, launch in enumerate(launches_in.launches) if i not in sharing.elided]
-    uses = [[sharing.owner(n) for n in launch.uses] for launch in launches]
-    outs = {sharing.owner(out) for out in launches_in.outs}
-    sizes = {n: memory.size_of(n) for nodes in uses for n in nodes
-             if n.op is not ops.PARAM and n not in outs}
+    outs = {*map(sharing.owner, launches_in.outs)}
+    launches, uses, sizes = [], [], dict[UOp, int]()
+    for i, launch in enumerate(launches_in.launches):
+        if i in sharing.elided:
+            continue
+        launches.append(launch)
+        uses.append([*map(sharing.owner, launch.uses)])
+        for node in uses[-1]:
+            if node.op is not ops.PARAM and node not in outs:
+                sizes[node] = memory.size_of(node)
     offsets, arena = memory.plan_arena(uses, sizes)
     return launches_in.replace(launches=launches, memory=sharing.memory(), offsets=offsets,
                                arena=arena)
