@@ -505,7 +505,7 @@ class Blocks:
 
 def set_alignments(kernel: UOp, alignments: Sequence[int]) -> UOp:
     """Set the alignments of the KERNEL's buffers in its REFs, which are part of its cache key."""
-    if all(a == ALIGNMENT for a in alignments):
+    if set(alignments) <= {ALIGNMENT}:
         return kernel
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
