@@ -121,8 +121,11 @@ def _matches(pattern: UPat, node: UOp, captures: MatchResult) -> Iterator[MatchR
         node = constant
     elif pattern.ops is not None and node.op not in pattern.ops:
         return
-    if pattern.dtype_kinds and not _has_kind(node, pattern.dtype_kinds):
-        return
+    if pattern.dtype_kinds:
+        kind = node.dtype.kind
+        letter = "i" if kind == "uint" else kind[0]
+        if letter not in pattern.dtype_kinds:
+            return
     if pattern.arg is not _ANY and node.arg != pattern.arg:
         return
     if pattern.name:
@@ -146,11 +149,6 @@ def _all_match(patterns: tuple[UPat, ...], nodes: tuple[UOp, ...],
         return
     for extended in _matches(patterns[0], nodes[0], captures):
         yield from _all_match(patterns[1:], nodes[1:], extended)
-
-
-def _has_kind(node: UOp, kinds: str) -> bool:
-    kind = node.dtype.kind
-    return kind[0] in kinds or (kind in ("uint", "index") and "i" in kinds)
 
 
 def _has_value(constant: UOp, value: Any) -> bool:

@@ -87,11 +87,6 @@ def is_cheap(cost: RecomputeCost) -> bool:
     return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
 
 
-def is_worth_storing(cost: RecomputeCost) -> bool:
-    """Whether a value would be written for another kernel: it is not in memory, nor recomputed."""
-    return cost.weight > 0 and not is_cheap(cost)
-
-
 def is_widening_cast(node: UOp) -> bool:
     """Whether it is a CAST to more bytes: then its operand should cross memory instead."""
     return node.op is ops.CAST and node.dtype.itemsize > node.src[0].dtype.itemsize

@@ -397,8 +397,8 @@ class Fusion:
             return
         index = self.value_index(node, index)
         self._uses.setdefault(node, {}).setdefault(group, []).append(index)
-        if index != MEMORY and cost.is_worth_storing(self.cost[node]):
-            group.pending.add(node)
+        if index != MEMORY and self.cost[node].weight and not cost.is_cheap(self.cost[node]):
+            group.pending.add(node)  # it would be written: it is not in memory, nor recomputed
 
     def value_index(self, node: UOp, index: Tokens) -> Tokens:
         """Return an index with an equal element: the first along axes of equal reductions, so that

@@ -67,10 +67,10 @@ def split_reduction(fn: UOp, target: Target) -> UOp:
             return None
         if _is_long(node):
             return _split(node.with_operands(src), target.max_chunks)
+        if target.threads == 1:
+            return split_k(node, src[0], target)
         chunks = _workgroup_chunks(node, target)
-        if chunks > 1:
-            return _split(node.with_operands(src), chunks)
-        return split_k(node, src[0], target)
+        return _split(node.with_operands(src), chunks) if chunks > 1 else None
     return fn.with_operands(tuple(rebuild(fn.src, visit)))
 
 
@@ -79,7 +79,7 @@ def _workgroup_chunks(node: UOp, target: Target) -> int:
     few results to keep a device with workgroups busy."""
     x, axes = node.src[0], node.arg.axes
     results: int = math.prod(node.shape)
-    if target.threads == 1 or x.op is ops.ARG_PAIR or not results or \
+    if x.op is ops.ARG_PAIR or not results or \
             (x.op is not ops.MUL and len(x.shape) - 1 in axes):
         return 1
     results_per_group = PRODUCT_RESULTS if x.op is ops.MUL else COLUMN_RESULTS
