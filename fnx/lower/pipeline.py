@@ -32,18 +32,23 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from operator import attrgetter
 
-from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
-from fnx.core.ir.uop import UOp, ops_and_dtypes, rebuild, substitute, toposort
-from fnx.core.rewriting.algebra import evaluate
+from fnx.core.ir.uop import UOp, ops_and_dtypes, substitute, toposort
 from fnx.core.support.errors import kernel_label
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
-from fnx.lower.analysis.memory import ALIGNMENT, alignment_of, nodes_of
+from fnx.lower.analysis.memory import (
+    ALIGNMENT,
+    alignment_of,
+    nodes_of,
+    set_alignments,
+    temporary_buffer,
+)
 from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.analysis.workload import may_have_products
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
@@ -248,39 +253,33 @@ def predicted_time(fn: UOp, target: Target) -> float:
     return total
 
 
-CALL_OPS = frozenset({ops.CALL, ops.CUSTOM})
-FOLD_OPS, SHRINK_OPS = frozenset({ops.FOLD}), frozenset({ops.SHRINK})
-KERNEL_OPS = frozenset({ops.KERNEL})
 LOOP_OPS = frozenset({ops.SCAN, ops.WHILE})
-FOLDABLE_OPS = frozenset({*BOOLEAN_RULES, ops.GATHER})
 REDUCE_OPS = frozenset({ops.REDUCE})
-EQUALITY_OPS = frozenset({ops.CMPEQ})
 SELECT_OPS = frozenset({ops.WHERE})
-CONCAT_OPS = frozenset({ops.CONCAT})
 
 POST_ATTENTION_PASSES = (
     Pass("split_reduction", lift_to_bodies(split_reduction), "tensor", "tensor",
          features=REDUCE_OPS, takes_target=True),
     Pass("split_concat_by_buffer_limit", lift_to_bodies(split_concat_by_buffer_limit),
-         "tensor", "tensor", features=CONCAT_OPS, takes_target=True),
+         "tensor", "tensor", features=frozenset({ops.CONCAT}), takes_target=True),
 )
 TENSOR_PASSES = (
-    Pass("inline", inline, "tensor", "tensor", features=CALL_OPS),
+    Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
-         "tensor", "tensor", features=FOLD_OPS),
+         "tensor", "tensor", features=frozenset({ops.FOLD})),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
-         features=SHRINK_OPS),
+         features=frozenset({ops.SHRINK})),
     Pass("two_pass_scan", lift_to_bodies(two_pass_scan), "tensor", "tensor", features=LOOP_OPS,
          takes_target=True),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
     Pass("fuse_loop_into_kernel", lift_to_bodies(fuse_loops), "tensor", "tensor",
          features=LOOP_OPS, takes_target=True, why=explain_loops),
     Pass("fold_transposes", lift_to_bodies(fold_transposes), "tensor", "tensor",
-         features=KERNEL_OPS),
+         features=frozenset({ops.KERNEL})),
     Pass("fold_comparisons", lift_to_bodies(fold_comparisons), "tensor", "tensor",
-         features=FOLDABLE_OPS),
+         features=frozenset({*BOOLEAN_RULES, ops.GATHER})),
     Pass("one_hot_to_gather", lift_to_bodies(one_hot_to_gather), "tensor", "tensor",
-         features=EQUALITY_OPS, takes_target=True),
+         features=frozenset({ops.CMPEQ}), takes_target=True),
     Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor",
          features=SELECT_OPS),
     Pass("attention", tile_regions, "tensor", "tensor", features=REDUCE_OPS, takes_target=True,
@@ -481,7 +480,8 @@ class Blocks:
                                                     ScheduleInput(work.kernel, schedule))
         shares, copies = driver.memoize("in place", step.kernel, lambda: (
             aliasable_slots(step.kernel), copied_slots(step.kernel)))
-        operands = [*step.operands, *[_temporary(ref, work.scalars) for ref in tiled.temporaries]]
+        packed = [temporary_buffer(ref, work.scalars) for ref in tiled.temporaries]
+        operands = [*step.operands, *packed]
         buffer_nodes = nodes_of(operands)
         whole_buffers = [o if isinstance(o, UOp) and buffer_nodes.count(o) == 1 else None
                          for o in operands]
@@ -501,24 +501,3 @@ class Blocks:
                          step.locs, tuple(writes),
                          tuple([p for pair in shares if is_main for p in nodes(pair)]),
                          next(nodes(copies), None) if copies else None)
-
-
-def set_alignments(kernel: UOp, alignments: Sequence[int]) -> UOp:
-    """Set the alignments of the KERNEL's buffers in its REFs, which are part of its cache key."""
-    if set(alignments) <= {ALIGNMENT}:
-        return kernel
-
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not ops.REF:
-            return None
-        arg = node.arg
-        return node.replace(src=src, arg=arg.replace(alignment=alignments[arg.slot]))
-    return rebuild([kernel], visit)[0]
-
-
-def _temporary(ref: UOp, scalars: Sequence[UOp]) -> UOp:
-    """Return a new buffer for what a GLOBAL stage packs."""
-    lengths: dict[UOp | int, int] = {i: build.const_of(s) for i, s in enumerate(scalars)
-                                     if s.dtype is dtypes.index}
-    shape = tuple([evaluate(d, lengths) for d in ref.src])
-    return UOp(ops.BUFFER, ref.dtype, (), op_args.Buffer(object(), shape))

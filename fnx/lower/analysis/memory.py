@@ -19,8 +19,9 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fnx.core.ir import build_calls, op_args
-from fnx.core.ir.uop import UOp
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.record import Record
 
 GREEDY_LIMIT = 512  # most buffers that are placed by size
@@ -81,6 +82,27 @@ def alignment_of(operand: LaunchOperand, get_alignment: Callable[[UOp], int]) ->
     """Return the alignment of an operand's address; ``get_alignment`` gives that of a node's
     buffer."""
     return operand.alignment(get_alignment) if isinstance(operand, View) else get_alignment(operand)
+
+
+def set_alignments(kernel: UOp, alignments: Sequence[int]) -> UOp:
+    """Set the alignments of the KERNEL's buffers in its REFs, which are part of its cache key."""
+    if set(alignments) <= {ALIGNMENT}:
+        return kernel
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.REF:
+            return None
+        arg = node.arg
+        return node.replace(src=src, arg=arg.replace(alignment=alignments[arg.slot]))
+    return rebuild([kernel], visit)[0]
+
+
+def temporary_buffer(ref: UOp, scalars: Sequence[UOp]) -> UOp:
+    """Return a new buffer for what a GLOBAL stage packs; ``scalars`` are the lengths of its REF."""
+    lengths: dict[UOp | int, int] = {i: build.const_of(s) for i, s in enumerate(scalars)
+                                     if s.dtype is dtypes.index}
+    shape = tuple([evaluate(d, lengths) for d in ref.src])
+    return UOp(ops.BUFFER, ref.dtype, (), op_args.Buffer(object(), shape))
 
 
 def plan_arena(uses: Sequence[Sequence[UOp]],
