@@ -283,7 +283,7 @@ TENSOR_PASSES = (
     Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor",
          features=SELECT_OPS),
     Pass("attention", tile_regions, "tensor", "tensor", features=REDUCE_OPS, takes_target=True,
-         why=explain_regions),
+         why=explain_regions, needs=partial(may_have_products, into_functions=True)),
     *POST_ATTENTION_PASSES,
 )
 FUSION_PASSES = (

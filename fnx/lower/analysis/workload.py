@@ -244,10 +244,10 @@ def may_be_product(sum_: UOp, least: int) -> bool:
     return count >= least and math.prod(sum_.src[0].shape) <= MAX_SUMMED * count
 
 
-def may_have_products(fn: UOp) -> bool:
+def may_have_products(fn: UOp, into_functions: bool = False) -> bool:
     """Whether a FUNCTION contains a sum that may be a candidate product."""
     return any(n.op is ops.REDUCE and n.arg.monoid is ops.ADD and may_be_product(n, MIN_MATRIX)
-               for n in toposort(fn.src))
+               for n in toposort(fn.src, into_functions=into_functions))
 
 
 # ---- injective indices --------------------------------------------------------------------------
