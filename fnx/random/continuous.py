@@ -36,7 +36,7 @@ from fnx.transforms.vmap import vmap
 bit_ops = lazy_import("fnx.lax.bit_ops")
 custom_jvp = lazy_import("fnx.transforms.custom.jvp")
 special = lazy_import("fnx.scipy.special")
-while_loop = lazy_import("fnx.transforms.control_flow.while_loop")
+while_loop = lazy_import("fnx.transforms.control_flow.while_loop", "while_loop")
 
 __all__ = [
     "ball", "beta", "cauchy", "chisquare", "dirichlet", "double_sided_maxwell", "f", "gamma",
@@ -195,11 +195,6 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
 # ---- derived from gamma numbers -----------------------------------------------------------------
 
 
-def repeat_while(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
-    """Call ``while_loop``, which is loaded on first use."""
-    return while_loop.while_loop(cond_fun, body_fun, init_val)
-
-
 def _draw_gamma(key: Array, a: Array, log_space: bool) -> Array:
     """Draw one gamma number.
 
@@ -225,9 +220,9 @@ def _draw_gamma(key: Array, a: Array, log_space: bool) -> Array:
 
     def step(state: Any) -> Any:
         k, normal_key, uniform_key = split(state[0], 3)
-        _, x, v = repeat_while(lambda s: s[2] <= 0, draw, (normal_key, zero, -one))
+        _, x, v = while_loop(lambda s: s[2] <= 0, draw, (normal_key, zero, -one))
         return k, x * x, v * v * v, uniform(uniform_key, (), a.dtype)
-    _, _, v, _ = repeat_while(is_rejected, step, (key, zero, one, 2 * one))
+    _, _, v, _ = while_loop(is_rejected, step, (key, zero, one, 2 * one))
     if log_space:
         log_uniform = -exponential(boost_key, (), a.dtype)
         boost = jnp.where(large | (log_uniform == 0), 0, log_uniform * (1 / a))

@@ -15,9 +15,12 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike, default_int, parse_dtype
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.formulas import gamma as rows
-from fnx.random.continuous import broadcast_params, repeat_while
+from fnx.core.support.process import lazy_import
+from fnx.random.continuous import broadcast_params
 from fnx.random.keys import split
 from fnx.random.uniform_samplers import ShardingLike, float_dtype, uniform
+
+while_loop = lazy_import("fnx.transforms.control_flow.while_loop", "while_loop")
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson"]
 
@@ -72,7 +75,7 @@ def _poisson_knuth(key: ArrayLike, mean: Array, size: tuple[int, ...]) -> Array:
         count = jnp.where(total > -mean, count + 1, count)
         return i + 1, count, k, total + jnp.log(uniform(subkey, size, "float32"))
     start = (asarray(0), jnp.zeros_like(mean), asarray(key), jnp.zeros_like(mean))
-    counts: Array = repeat_while(
+    counts: Array = while_loop(
         lambda s: (s[3] > -mean).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts - 1
 
@@ -106,7 +109,7 @@ def _repeat_rejected(key: ArrayLike, propose: Callable[[Array, Array], tuple[Arr
                             uniform(two, out.shape, out.dtype))
         return i + 1, jnp.where(accept, x, out), accepted | accept, k
     start = (asarray(0), out, jnp.zeros_like(out, "bool"), asarray(key))
-    draws: Array = repeat_while(lambda s: (~s[2]).any() & (s[0] < _MAX_STEPS), step, start)[1]
+    draws: Array = while_loop(lambda s: (~s[2]).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return draws
 
 
@@ -148,7 +151,7 @@ def _binomial_gaps(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) ->
         used = used + jnp.floor(jnp.log1p(-u) / scale) + 1
         return i + 1, jnp.where((used <= n) & is_positive, count + 1, count), used, k
     start = (asarray(0), jnp.zeros_like(n), jnp.zeros_like(n), asarray(key))
-    counts: Array = repeat_while(
+    counts: Array = while_loop(
         lambda s: ((s[2] <= n) & is_positive).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts
 

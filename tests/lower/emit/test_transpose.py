@@ -25,10 +25,10 @@ from tests.lower.machine import both, same_bits, split
 F32 = dtypes.float32
 
 
-@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int16, F32, dtypes.float64], ids=str)
 @pytest.mark.parametrize("n", [4, 8, 16, 32])
-def test_network_transposes(n, itemsize):
-    steps, order = _network(n, itemsize)
+def test_network_transposes(n, dtype):
+    steps, order = _network(dtype, n)
     block = np.arange(n * n).reshape(n, n)
     rows = list(block)
     for bit, (low, high) in enumerate(steps):
