@@ -111,12 +111,9 @@ class _Checkpointed(Transformed[P, R]):
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays, key = self._arguments.key(args, kwargs)
 
-        def f(*dynamic: Any, **named: Any) -> Any:
-            return self._f(*self._arguments.merge_dynamic(args, dynamic), **{**kwargs, **named})
-
         def make() -> tuple[ClosedFunction, list[UOp]]:
-            closed = trace.trace(f, key.avals, key.in_tree, transform="checkpoint",
-                                 name=self._name).close()
+            closed = trace.trace(self._arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
+                                 transform="checkpoint", name=self._name).close()
             return ClosedFunction(_inline(closed.function), closed.captures, closed.out_tree,
                                   closed.outs, closed.effects), closed.captures
 

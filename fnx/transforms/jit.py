@@ -28,7 +28,6 @@ from fnx.core.support.errors import ArgumentError, RetracedError, user_location
 from fnx.core.support.process import lazy_import
 from fnx.core.tracing.trace import ClosedFunction, trace
 from fnx.transforms.dispatch.captures import Captures
-from fnx.transforms.dispatch.donation import Donation, positions
 from fnx.transforms.dispatch.executable import CachedTrace, DeviceLike, Executable, ExecutableCache
 from fnx.transforms.dispatch.fastpath import (
     MISS,
@@ -42,12 +41,25 @@ from fnx.transforms.dispatch.fastpath import (
 from fnx.transforms.dispatch.signature import (
     ArgFlattener,
     CallKey,
+    Donation,
     argnums_and_names,
     as_tuple,
     device_of_call,
     leaf_labels,
+    positions,
 )
-from fnx.transforms.dispatch.trace_cache import MAX_SIGNATURES, CacheInfo, TraceCache, TraceEntry
+from fnx.transforms.dispatch.trace_cache import (
+    MAX_SIGNATURES,
+    CacheInfo,
+    SharedTrace,
+    TraceCache,
+    TraceEntry,
+    code_key,
+    find_shared,
+    share_fastpath,
+    share_trace,
+    shared_fastpaths,
+)
 from fnx.transforms.link import (
     copy_result_to,
     device_limits,
@@ -66,7 +78,6 @@ if TYPE_CHECKING:
     from fnx.transforms.stages import Compiled, TracedCall
 
 abstract_eval = lazy_import("fnx.transforms.abstract_eval")
-code_cache = lazy_import("fnx.transforms.dispatch.code_cache")
 global_page = lazy_import("fnx.transforms.page.global_page")
 inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
 memory_use = lazy_import("fnx.transforms.dispatch.memory_use")
@@ -144,8 +155,8 @@ class Jitted(Transformed[P, R_co]):
     def _first_launchers(self) -> Sequence[Fastpath]:
         """Return the launchers of functions with equal code, which may serve the first call."""
         self._called = True
-        code_key = self._code_key()
-        return () if code_key is None else code_cache.find_fastpaths(code_key)
+        shared_key = self._code_key()
+        return () if shared_key is None else shared_fastpaths(shared_key)
 
     def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do any call: look up the trace of its signature, or make it."""
@@ -179,6 +190,7 @@ class Jitted(Transformed[P, R_co]):
         if replay.calls_before_fastpath and not self._returns_args(replay.closed):
             replay.calls_before_fastpath -= 1
             if not replay.calls_before_fastpath:
+                replay.kind = args_kind(args)
                 self._make_launcher(replay, self._launch_plan(replay, key, captures, len(args)))
         commit(outs, placement, memory)
         return replay.closed.out_tree.unflatten(
@@ -201,16 +213,12 @@ class Jitted(Transformed[P, R_co]):
 
     def _trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[CachedTrace, list[UOp]]:
-        def f(*dynamic: Any, **named: Any) -> Any:
-            return self._f(*self._arguments.merge_dynamic(args, dynamic), **{**kwargs, **named})
-
-        code_key = None if scope.is_open() else self._code_key()
-        same = None if code_key is None else code_cache.find_trace(code_key, key)
-        if same is not None:
-            replay = CachedTrace(same.closed, 0.0, args_kind(args))
+        shared_key = None if scope.is_open() else self._code_key()
+        if shared_key is not None and (same := find_shared(shared_key, key)) is not None:
+            replay = CachedTrace(same.closed, 0.0)
             replay.executable = same.executable
             if not self._returns_args(same.closed):
-                code_cache.cache_fastpath(code_key, make_fastpath(
+                share_fastpath(shared_key, make_fastpath(
                     self._launch_plan(replay, key, same.captures, len(args))))
             self._executables.insert(same.closed.function, self._donated(key, len(args)),
                                      same.executable, self._device or key.device)
@@ -223,12 +231,13 @@ class Jitted(Transformed[P, R_co]):
                      "what differed from call to call")
         start = time.perf_counter()
         try:
-            closed = trace(f, key.avals, key.in_tree, transform="jit", name=self._name).close()
+            closed = trace(self._arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
+                           transform="jit", name=self._name).close()
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
         milliseconds = (time.perf_counter() - start) * 1e3
-        return CachedTrace(closed, milliseconds, args_kind(args), code_key), closed.captures
+        return CachedTrace(closed, milliseconds, shared_key), closed.captures
 
     def _returns_args(self, closed: ClosedFunction) -> bool:
         """Whether some arguments are results, which may have to be copied to another device first.
@@ -244,14 +253,13 @@ class Jitted(Transformed[P, R_co]):
 
     def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
-        code_key: tuple[Any, ...] | None = code_cache.code_key(self._f, *self._options.items())
-        return code_key
+        return code_key(self._f, *self._options.items())
 
     def _link_and_share(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
                         ) -> Executable:
         executable = self._link(replay, key, n)
         if replay.code_key is not None and replay.code_key == self._code_key():
-            code_cache.cache_trace(replay.code_key, key, code_cache.SharedTrace(
+            share_trace(replay.code_key, key, SharedTrace(
                 self._f, captures, replay.closed, executable))
         return executable
 

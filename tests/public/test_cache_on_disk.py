@@ -13,7 +13,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends.disk import background_writer
 from fnx.core.support.config import override
-from fnx.transforms.dispatch import code_cache
+from fnx.transforms.dispatch import trace_cache
 
 COMPILED = True
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def call(x: float) -> None:
-    code_cache.clear()  # what is in memory is not read from disk
+    trace_cache.clear_shared()  # what is in memory is not read from disk
 
     def half_of_it(x: fnx.Array) -> fnx.Array:
         return jnp.cos(x) / 2.5

@@ -29,9 +29,9 @@ numbers and strings by value, everything else by identity. Another value is anot
 per signature; ``cache_info().misses`` says why each was made. A rebound array of equal type is
 another operand of the identical FUNCTION, so nothing is compiled again. Changes inside an object
 (an attribute, an item of a dict, the content of a NumPy array) are not seen. Functions of equal
-code that close over equal plain values share their traces (code_cache.py), so ``jit(f)(x)`` in a
+code that close over equal plain values share their traces (trace_cache.py), so ``jit(f)(x)`` in a
 loop traces once. Inside another trace a jitted function is a CALL of its FUNCTION. Donated
-arguments lose their memory with the call (donation.py).
+arguments lose their memory with the call (signature.py).
 
 **Disk** (program_cache.py, cache_checks.py): jitted programs by the digest of their FUNCTION, as
 COMMANDS whose kernels are LINKED: the key of an object, and how it is launched. The user's lines

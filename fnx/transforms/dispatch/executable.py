@@ -259,7 +259,7 @@ class CachedTrace:
 
     Attributes:
         storages: the memory of the captures; None for a leaf of an enclosing trace.
-        kind: the kind of the arguments, as from ``fastpath.kind_of``.
+        kind: the kind of the arguments that its launcher is for, as from ``fastpath.args_kind``.
         code_key: the code key of its function when it was traced.
         fastpath: the launcher, once it was worth making one.
         native_call: the native call that needs no launcher, if its device has one.
@@ -269,9 +269,10 @@ class CachedTrace:
     __slots__ = ("closed", "milliseconds", "storages", "executable", "fastpath", "native_call",
                  "kind", "code_key", "calls_before_fastpath")
 
-    def __init__(self, closed: ClosedFunction, milliseconds: float, kind: tuple[Any, ...] = (),
-                 family: tuple[Any, ...] | None = None) -> None:
-        self.kind, self.code_key = kind, family
+    def __init__(self, closed: ClosedFunction, milliseconds: float,
+                 code_key: tuple[Any, ...] | None = None) -> None:
+        self.code_key = code_key
+        self.kind: tuple[Any, ...] = ()
         self.closed, self.milliseconds = closed, milliseconds
         self.calls_before_fastpath = CALLS_BEFORE_FASTPATH
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]

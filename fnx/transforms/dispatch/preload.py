@@ -15,7 +15,7 @@ from fnx.core.support.process import load
 from fnx.core.support.source_digests import package_digests
 
 _COMPILER_MODULES = ("fnx.lower.pipeline", "fnx.lower.emit.privatize_stages",
-                     "fnx.transforms.dispatch.program_cache", "fnx.transforms.dispatch.code_cache",
+                     "fnx.transforms.dispatch.program_cache",
                      "fnx.tree", "fnx.transforms.grad", "fnx.transforms.autodiff.reverse")
 _threads: list[threading.Thread] = []
 

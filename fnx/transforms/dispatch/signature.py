@@ -27,13 +27,15 @@ from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.errors import (
     ArgumentError,
+    DonatedError,
     DTypeError,
     FnxError,
     PlacementError,
     StaticArgumentError,
+    format_location,
     suggestion,
 )
-from fnx.transforms.dispatch.donation import positions
+from fnx.core.tracing.trace import function_name
 
 NamedStatic = tuple[int | str, StaticValue]
 
@@ -175,11 +177,15 @@ class ArgFlattener:
                 {k: v for k, v in kwargs.items() if k not in self.names},
                 tuple([(name, StaticValue(value)) for name, value in values]))
 
-    def merge_dynamic(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
-        """Return positional arguments with the dynamic ones replaced by traced values."""
+    def of_dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """Return the function of the dynamic arguments; the static ones are those of this call."""
         static = positions(self.numbers, len(args))
-        values = iter(dynamic)
-        return [x if i in static else next(values) for i, x in enumerate(args)]
+
+        def f(*dynamic: Any, **named: Any) -> Any:
+            values = iter(dynamic)
+            return self.f(*[x if i in static else next(values) for i, x in enumerate(args)],
+                          **{**kwargs, **named})
+        return f
 
 
 def device_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> Placement | None:
@@ -195,6 +201,11 @@ def device_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> Placem
     except PlacementError as error:
         error.prefix_caller(function)
         raise
+
+
+def positions(numbers: Sequence[int], count: int) -> set[Any]:
+    """Positions among ``count`` arguments; negative ones count from the end."""
+    return {i + count if i < 0 else i for i in numbers}
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
@@ -249,6 +260,87 @@ def argnums_and_names(f: Callable[..., Any], kind: str, nums: tuple[int, ...],
     names_of_nums = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
     nums_of_names = {by_position.index(n) for n in names if n in by_position}
     return tuple({*nums, *nums_of_names}), tuple({*names, *names_of_nums})
+
+
+# ---- donation -----------------------------------------------------------------------------------
+
+
+class Donation:
+    """Which arguments of a function are donated, by position and by name.
+
+        p = step(p, x)    with p donated: the memory of the old p goes back to the pool once the
+                          call has been submitted, and the old p no longer has a value
+
+    If a call fails before it is submitted (out of memory, Ctrl-C, an earlier failure), the
+    arguments stay valid. If it fails later they may be overwritten; they then name the function
+    they went to.
+    """
+
+    __slots__ = ("numbers", "names", "function", "to")
+
+    def __init__(self, numbers: tuple[int, ...], names: tuple[str, ...], f: Callable[..., Any]
+                 ) -> None:
+        self.numbers, self.names, self.function = numbers, frozenset(names), function_name(f)
+        code = getattr(f, "__code__", None) if numbers or names else None
+        self.to = self.function if code is None else \
+            f"{self.function} ({format_location((code.co_filename, code.co_firstlineno))})"
+
+    def leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
+        """Return the numbers of the donated leaves, among those of the dynamic arguments."""
+        donated = positions(self.numbers, count) | self.names
+        args_tree, kwargs_tree = in_tree.subtrees
+        names: Any = kwargs_tree.data  # the keys of a dict
+        out: list[int] = []
+        first = 0
+        for position, child in [*zip(dynamic, args_tree.subtrees),
+                                *zip(names, kwargs_tree.subtrees)]:
+            if position in donated:
+                out += range(first, first + child.num_leaves)
+            first += child.num_leaves
+        return out
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise if two arguments contain the same donated array."""
+        if not self.numbers and not self.names:
+            return
+        first_use: dict[int, int | str] = {}
+        donated = positions(self.numbers, len(args)) | self.names
+        arguments: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+        for i, arg in arguments:
+            for x in tree.leaves(arg):
+                if type(x) is Array:
+                    first = first_use.setdefault(id(x._storage), i)
+                    if first != i and (i in donated or first in donated):
+                        raise DonatedError(
+                            f"arguments {first} and {i} of {self.function}: expected donated "
+                            "arrays to be given once, got the same array twice",
+                            hint="pass x.copy() for one of them")
+
+    def consumer_of(self, args: tuple[Any, ...],
+                    kwargs: dict[str, Any]) -> Callable[[], None] | None:
+        """Return a function that invalidates the donated arguments. None if there are none."""
+        if not self.numbers and not self.names:
+            return None
+        donated = [args[i] for i in positions(self.numbers, len(args)) if 0 <= i < len(args)]
+        donated += [kwargs[name] for name in self.names & kwargs.keys()]
+        return lambda: consume_donated([x for x in tree.leaves(donated) if type(x) is Array],
+                                       self.to)
+
+
+def consume_donated(arrays: Sequence[Array], to: str) -> None:
+    """Invalidate arrays; their memory goes to a result or back to the pool.
+
+    This is atomic: after Ctrl-C in between, all arrays keep their values.
+    """
+    saved = [(x, x._storage, x._uop, x._value) for x in arrays]
+    try:
+        for x in arrays:
+            x._storage = x._uop = None
+            x._value = to
+    except BaseException:
+        for x, memory, node, value in saved:
+            x._storage, x._uop, x._value = memory, node, value
+        raise
 
 
 # ---- in words -----------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from fnx.core.array import tree
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.support.record import Record
-from fnx.transforms.dispatch.donation import Donation
 from fnx.transforms.dispatch.executable import CachedTrace
 from fnx.transforms.dispatch.memory_use import MemoryUse
-from fnx.transforms.dispatch.signature import CallKey
+from fnx.transforms.dispatch.signature import CallKey, Donation
 
 
 class ArgInfo(Record):

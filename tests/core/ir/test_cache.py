@@ -4,6 +4,9 @@ entries of dead owners."""
 from __future__ import annotations
 
 import gc
+import pathlib
+import subprocess
+import sys
 import threading
 from weakref import ref
 
@@ -98,3 +101,12 @@ def test_a_cache_is_listed_while_other_threads_use_it() -> None:
         key.armed = True
         assert set(listed(cache)) == ({0, 1, 2} if listed is Cache.values
                                       else {key, "other", "more"})
+
+
+def test_there_are_few_caches() -> None:
+    script = pathlib.Path(__file__).parents[3] / "scripts" / "count_caches.py"
+    found = subprocess.run([sys.executable, str(script), "--at-most", "14"], capture_output=True,
+                           text=True, check=False)
+    assert found.returncode == 0 and "Cache of 'traces'" in found.stdout, found.stdout
+    assert subprocess.run([sys.executable, str(script), "--at-most", "3"], capture_output=True,
+                          check=False).returncode == 1

@@ -28,7 +28,7 @@ from fnx.core.ir.op import Op
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.support import source_digests
 from fnx.core.support.config import config, override
-from fnx.transforms.dispatch import code_cache
+from fnx.transforms.dispatch import trace_cache
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.link import link
 from tests.graphs import Graph, assert_same, graphs
@@ -146,7 +146,7 @@ def simple(scale: float = 2.0) -> Callable[[Any], Any]:
 
 def restored(f: Any, *args: Any) -> bool:
     """Return whether the program of a call came from disk."""
-    code_cache.clear()  # it would return that of an equal function
+    trace_cache.clear_shared()  # it would return that of an equal function
     f(*args)
     background_writer.wait()
     variant, = f._traces.values()

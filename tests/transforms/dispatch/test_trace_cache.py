@@ -12,7 +12,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.transforms.dispatch import code_cache
+from fnx.transforms.dispatch import trace_cache
 
 traced: list[str] = []
 scale = 2.0
@@ -22,9 +22,9 @@ X = np.arange(4, dtype=np.float32)
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     traced.clear()
-    code_cache.clear()
+    trace_cache.clear_shared()
     yield
-    code_cache.clear()
+    trace_cache.clear_shared()
 
 
 def doubled(x: Any) -> Any:
@@ -129,7 +129,7 @@ def test_arrays_that_are_closed_over_are_not_kept() -> None:
     big = jnp.ones(1000)
     fnx.jit(lambda x: x + big)(1.0)
     fnx.jit(lambda x: x + jnp.sin(fnx.pure_callback(lambda: np.float32(1), np.float32(0))))(1.0)
-    assert len(code_cache._shared) == 0
+    assert len(trace_cache._shared) == 0
 
 
 def test_another_configuration_is_another_trace() -> None:
