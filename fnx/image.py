@@ -161,8 +161,6 @@ def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
     >>> fnx.image.resize(jnp.asarray([0.0, 2.0]), (4,), "linear")
     Array([0. , 0.5, 1.5, 2. ], dtype=float32)
     """
-    arguments.check_bool("antialias", antialias)
-    arguments.check_precision(precision)
     kind, x = _method(method), asarray(image)
     lengths = _check_shape(x, shape)
     scaled_axes = [i for i, (n, m) in enumerate(zip(x.shape, lengths)) if n != m]
@@ -190,8 +188,6 @@ def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequen
     >>> fnx.image.scale_and_translate(jnp.asarray([0.0, 2.0]), (3,), (0,), one, one, "linear")
     Array([0., 0., 2.], dtype=float32)
     """
-    arguments.check_bool("antialias", antialias)
-    arguments.check_precision(precision)
     kind = _method(method)
     if kind is ResizeMethod.NEAREST:
         raise ArgumentError('expected a method of weights, got "nearest"', hint='use "linear"')

@@ -32,9 +32,8 @@ _docstr = DocTemplate(
 
 
 def _segment_reduce(method: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
-                    num_segments: int | None, promises: tuple[bool, bool], bucket_size: None,
-                    mode: SegmentMode, out_sharding: None) -> Array:
-    arguments.check_index_promises(*promises)
+                    num_segments: int | None, bucket_size: None, mode: SegmentMode,
+                    out_sharding: None) -> Array:
     arguments.check_choice("mode", mode, ("drop", "clip", "fill", "promise_in_bounds", None))
     if bucket_size is not None or out_sharding is not None:
         raise ArgumentError("expected bucket_size=None and out_sharding=None",
@@ -72,8 +71,8 @@ def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
     >>> ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([1, 2], dtype=int32)
     """
-    return _segment_reduce("add", lambda x: 0, data, segment_ids, num_segments,
-                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("add", lambda x: 0, data, segment_ids, num_segments, bucket_size, mode,
+                           out_sharding)
 
 
 @_docstr()
@@ -86,8 +85,8 @@ def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | No
     >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))
     Array([2, 3], dtype=int32)
     """
-    return _segment_reduce("multiply", lambda x: 1, data, segment_ids, num_segments,
-                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("multiply", lambda x: 1, data, segment_ids, num_segments, bucket_size,
+                           mode, out_sharding)
 
 
 @_docstr()
@@ -100,8 +99,8 @@ def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
     >>> ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([1, 2], dtype=int32)
     """
-    return _segment_reduce("max", _min_value, data, segment_ids, num_segments,
-                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("max", _min_value, data, segment_ids, num_segments, bucket_size, mode,
+                           out_sharding)
 
 
 @_docstr()
@@ -114,8 +113,8 @@ def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
     >>> ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([0, 2], dtype=int32)
     """
-    return _segment_reduce("min", _max_value, data, segment_ids, num_segments,
-                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("min", _max_value, data, segment_ids, num_segments, bucket_size, mode,
+                           out_sharding)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name

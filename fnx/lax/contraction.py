@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core.array import arguments, axes, convert
+from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
@@ -69,7 +69,6 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     >>> lax.dot_general(x, x, (((2,), (2,)), ((0,), (0,)))).shape
     (2, 3, 3)
     """
-    arguments.check_precision(precision)
     (x, y), _ = promote_operands("any", "dot_general", (lhs, rhs), broadcast=False)
     if preferred_element_type is not None:
         t = convert.product_dtype("dot_general", x.dtype, preferred_element_type)

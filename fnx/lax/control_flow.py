@@ -62,9 +62,6 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
     >>> lax.scan(lambda total, x: (total + x, total), 0.0, jnp.asarray([1.0, 2.0, 3.0]))
     (Array(6., dtype=float32), Array([0., 1., 3.], dtype=float32, weak_type=True))
     """
-    arguments.check_bool("reverse", reverse)
-    arguments.check_bool("progress", progress)
-    arguments.check_bool("_split_transpose", _split_transpose)
     interval = 0 if checkpoint is None else _require_positive("checkpoint", checkpoint)
     size = None if length is None else arguments.check_int("length", length)
     result: tuple[CarryT, Y] = _scans.scan(f, init, xs, size, reverse, _resolve_unroll(unroll),

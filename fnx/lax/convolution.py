@@ -164,7 +164,6 @@ def conv_general_dilated(
     >>> lax.conv_general_dilated(x, jnp.asarray([[[1.0, -1.0]]]), (1,), "VALID")
     Array([[[-1., -2., -4.]]], dtype=float32)
     """
-    arguments.check_precision(precision)
     inputs, kernel = asarray(lhs), asarray(rhs)
     numbers = conv_dimension_numbers(inputs.shape, kernel.shape, dimension_numbers)
     if inputs._dtype is not kernel._dtype:
@@ -381,8 +380,6 @@ def conv_transpose(
     >>> lax.conv_transpose(jnp.ones((1, 5, 5, 2)), jnp.ones((3, 3, 2, 4)), (2, 2), "SAME").shape
     (1, 10, 10, 4)
     """
-    arguments.check_bool("transpose_kernel", transpose_kernel)
-    arguments.check_bool("use_consistent_padding", use_consistent_padding)
     x, w = asarray(lhs), asarray(rhs)
     n = x.ndim - 2
     layout = _channels_last(n) if dimension_numbers is None else dimension_numbers
@@ -463,7 +460,6 @@ def conv_general_dilated_patches(
     Array([[[0, 1, 2],
             [1, 2, 3]]], dtype=int32)
     """
-    arguments.check_precision(precision)
     inputs = asarray(lhs)
     size = ints_per_axis("filter_shape", filter_shape, max(0, inputs.ndim - 2))
     numbers = conv_dimension_numbers(inputs.shape, (1, 1, *size), dimension_numbers)

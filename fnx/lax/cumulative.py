@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import fnx.numpy as jnp
-from fnx.core.array import arguments, axes, tree
+from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -59,7 +59,6 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
 
     Source: Blelloch, Prefix Sums and Their Applications, 1990.
     """
-    arguments.check_bool("reverse", reverse)
     if not callable(fn):
         raise ArgumentError(f"expected a function, got {type(fn).__name__}")
     leaves, structure = tree.flatten(elems)
@@ -184,7 +183,6 @@ _docstr = DocTemplate(
 
 
 def _cumulative(x: Array, axis: int, reverse: bool, monoid: Op, name: str) -> Array:
-    arguments.check_bool("reverse", reverse)
     return Array(cumulative(x._node, axes.normalize_axis(axis, x.ndim), monoid, reverse, name),
                  x.weak)
 

@@ -95,7 +95,6 @@ def dtype(x: Any, *, canonicalize: bool = False) -> np.dtype[Any]:
     >>> lax.dtype(1.5)
     dtype('float32')
     """
-    arguments.check_bool("canonicalize", canonicalize)
     out: np.dtype[Any] = result_type(x)
     return out
 

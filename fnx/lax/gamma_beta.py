@@ -135,7 +135,6 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     >>> print(special.factorial(3.0).round(5))
     6.0
     """
-    arguments.check_bool("exact", exact)
     if exact:
         raise ArgumentError("expected exact=False", hint="math.factorial is exact")
     x = Array(domain_node("inexact", n), asarray(n).weak)
@@ -149,7 +148,6 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     >>> print(special.comb(4.0, 2.0).round(4))
     6.0
     """
-    arguments.check_bool("repetition", repetition)
     (a, b), _ = promote_operands("inexact", "comb", (N, k))
     n, m = Array(a), Array(b)
     if repetition:

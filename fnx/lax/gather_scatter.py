@@ -162,7 +162,6 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
     Array([[4, 5],
            [0, 1]], dtype=int32)
     """
-    arguments.check_index_promises(indices_are_sorted, unique_indices)
     resolved_mode = GatherScatterMode.from_any("promise_in_bounds" if mode is None else mode)
     x = asarray(operand)
     vectors, batch = index_vectors(asarray(start_indices))
@@ -204,8 +203,7 @@ def _gather_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr]) -> UOp:
 
 def _scatter(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
              dimension_numbers: ScatterDimensionNumbers, monoid: Op | None,
-             promises: tuple[bool, bool], mode: ScatterModeLike) -> Array:
-    arguments.check_index_promises(*promises)
+             mode: ScatterModeLike) -> Array:
     x, update_array = asarray(operand), asarray(updates)
     if update_array._dtype is not x._dtype and not update_array.weak:
         raise DTypeError(f"expected updates of {x._dtype}, got {update_array._dtype}",
@@ -306,48 +304,42 @@ def _scatter_docstr(what: str,
 def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, None,
-                    (indices_are_sorted, unique_indices), mode)
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, None, mode)
 
 
 @_scatter_docstr("to which updates are added", "[ 7,  6, 17]")
 def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.ADD,
-                    (indices_are_sorted, unique_indices), mode)
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.ADD, mode)
 
 
 @_scatter_docstr("from which updates are subtracted", "[ 3,  6, -3]")
 def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, -asarray(updates), dimension_numbers, ops.ADD,
-                    (indices_are_sorted, unique_indices), mode)
+    return _scatter(operand, scatter_indices, -asarray(updates), dimension_numbers, ops.ADD, mode)
 
 
 @_scatter_docstr("with which updates are multiplied", "[10,  6, 63]")
 def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MUL,
-                    (indices_are_sorted, unique_indices), mode)
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MUL, mode)
 
 
 @_scatter_docstr("of which the smaller of them and updates stay", "[2, 6, 1]")
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MIN,
-                    (indices_are_sorted, unique_indices), mode)
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MIN, mode)
 
 
 @_scatter_docstr("of which the larger of them and updates stay", "[5, 6, 9]")
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MAX,
-                    (indices_are_sorted, unique_indices), mode)
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MAX, mode)
 
 
 @public_api
@@ -387,8 +379,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
     x = asarray(operand)
     ones = Array(build.const(1, dtypes.int32, axes.normalize_shape(update_shape)))
     zeros = Array(build.const(0, dtypes.int32, x.shape))
-    count = _scatter(zeros, scatter_indices, ones, dimension_numbers, ops.ADD,
-                     (indices_are_sorted, unique_indices), mode)
+    count = _scatter(zeros, scatter_indices, ones, dimension_numbers, ops.ADD, mode)
 
     def apply_where(y: Array, times: ArrayLike) -> Array:
         result = asarray(func(y))

@@ -14,7 +14,6 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
-from fnx.core.array.arguments import check_bool
 from fnx.core.array.array import Array
 from fnx.core.array.convert import SCALAR_DTYPES
 from fnx.core.array.docstring_templates import DocTemplate
@@ -109,7 +108,6 @@ def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = N
     Array([[1., 3.],
            [1., 3.]], dtype=float32)
     """
-    check_bool("tiled", tiled)
     named_axis = AxisGroups(axis_name, axis_index_groups)
 
     def gather(x: Array) -> Array:
@@ -136,7 +134,6 @@ def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
     >>> fnx.vmap(lambda x: fnx.lax.psum_scatter(x, "i"), axis_name="i")(jnp.ones((2, 2)))
     Array([2., 2.], dtype=float32)
     """
-    check_bool("tiled", tiled)
     named_axis = AxisGroups(axis_name, axis_index_groups)
 
     def scatter(x: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fnx.core.array import axes
 from fnx.core.array.api_boundary import public_api
-from fnx.core.array.arguments import check_bool, check_int
+from fnx.core.array.arguments import check_int
 from fnx.core.array.array import Array
 from fnx.core.ir import build, dtypes
 from fnx.core.support.errors import ArgumentError
@@ -162,7 +162,6 @@ def all_to_all(x: Any, axis_name: Hashable, split_axis: int, concat_axis: int, *
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    check_bool("tiled", tiled)
     named_axis = AxisGroups(axis_name, axis_index_groups)
 
     def exchange(x: Array) -> Array:

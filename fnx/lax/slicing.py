@@ -112,7 +112,6 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     >>> lax.index_in_dim(jnp.arange(6), 4)
     Array([4], dtype=int32)
     """
-    arguments.check_bool("keepdims", keepdims)
     x = asarray(operand)
     at = axes.normalize_axis(axis, x.ndim)
     n, i = x.shape[at], arguments.check_int("index", index)
@@ -287,7 +286,6 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
     >>> lax.dynamic_index_in_dim(jnp.arange(6), jnp.asarray(4))
     Array([4], dtype=int32)
     """
-    arguments.check_bool("keepdims", keepdims)
     out = dynamic_slice_in_dim(operand, index, 1, axis)
     return out if keepdims else jnp.squeeze(out, axis)
 

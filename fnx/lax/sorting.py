@@ -43,7 +43,6 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     >>> lax.sort((jnp.asarray([1, 0, 1]), jnp.asarray([7, 8, 6])), num_keys=2)
     (Array([0, 1, 1], dtype=int32), Array([8, 6, 7], dtype=int32))
     """
-    arguments.check_bool("is_stable", is_stable)
     is_sequence = isinstance(operand, tuple | list)
     arrays = [asarray(x) for x in (operand if is_sequence else (operand,))]
     if not arrays:
@@ -155,8 +154,7 @@ _approx_docstr = DocTemplate(
 
 
 def _approx_k(operand: ArrayLike, k: int, reduction_dimension: int, recall_target: float,
-              size: int, aggregate: bool, largest: bool) -> tuple[Array, Array]:
-    arguments.check_bool("aggregate_to_topk", aggregate)
+              size: int, largest: bool) -> tuple[Array, Array]:
     arguments.check_int("reduction_input_size_override", size)
     arguments.check_number("recall_target", recall_target)
     x = asarray(operand)
@@ -181,7 +179,7 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
     Array([1, 2], dtype=int32)
     """
     return _approx_k(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
-                     aggregate_to_topk, largest=True)
+                     largest=True)
 
 
 @_approx_docstr()
@@ -194,4 +192,4 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
     Array([0, 2], dtype=int32)
     """
     return _approx_k(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
-                     aggregate_to_topk, largest=False)
+                     largest=False)

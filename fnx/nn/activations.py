@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import log, pi, sqrt
 
 import fnx.numpy as jnp
-from fnx.core.array import arguments
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import alias, apply, elementwise
@@ -275,7 +274,6 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     >>> print(fnx.nn.gelu(0.0))
     0.0
     """
-    arguments.check_bool("approximate", approximate)
     return apply(_GELU if approximate else _GELU_ERF, x)
 
 

@@ -108,8 +108,6 @@ def dot_product_attention(
     Array([3., 3.], dtype=float32)
     """
     arguments.check_choice("implementation", implementation, ("xla", None))
-    arguments.check_bool("is_causal", is_causal)
-    arguments.check_bool("return_residual", return_residual)
     shape = asarray(query).shape
     q, k, v = _to_rank4(query), _to_rank4(key), _to_rank4(value)
     batch, s, groups, features = k.shape if k.ndim == 4 else (0, 0, 0, 0)

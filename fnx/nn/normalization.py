@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core.array import arguments, axes, convert
+from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
@@ -108,7 +108,6 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     >>> print(fnx.nn.logsumexp(fnx.numpy.asarray([1000.0])))
     1000.0
     """
-    arguments.check_bool("keepdims", keepdims)
     node = _apply_mask(where, Expr(domain_node("inexact", a)), -math.inf)
     factor = None if b is None else Expr(as_node(as_operand(b), node.dtype))
     if factor is not None:

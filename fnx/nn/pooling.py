@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import fnx.numpy as jnp
-from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -103,7 +102,6 @@ def avg_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
     >>> nn.avg_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
     Array([0.5, 4.5], dtype=float32)
     """
-    arguments.check_bool("count_include_pad", count_include_pad)
     x = asarray(inputs)
     if not x._dtype.is_float:
         raise DTypeError(f"expected an array of floats, got {x._aval}",

@@ -190,7 +190,6 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
     >>> print(jnp.isclose(1.0, 1.000001))
     True
     """
-    arguments.check_bool("equal_nan", equal_nan)
     a, b = [x.astype("int32") if x._dtype.is_bool or x._dtype.is_integer and x._dtype.bits < 8
             else x for x in (asarray(a), asarray(b))]
     is_near = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))

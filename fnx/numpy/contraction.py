@@ -78,10 +78,9 @@ def _sum_out(x: UOp, labels: Labels, needed: set[Any]) -> tuple[UOp, Labels]:
     return build.reduce(x, ops.ADD, unshared), tuple(y for y in labels if y in needed)
 
 
-def _promote_operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None,
-                      precision: PrecisionLike) -> tuple[list[UOp], bool]:
+def _promote_operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None
+                      ) -> tuple[list[UOp], bool]:
     """Return nodes of one dtype, and whether the result is bool. Bools compute as int32."""
-    arguments.check_precision(precision)
     nodes, _ = promote_operands("any", name, xs, broadcast=False)
     if preferred is not None:
         nodes = [build.cast(n, convert.product_dtype(name, n.dtype, preferred)) for n in nodes]
@@ -118,7 +117,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     Array([[3.],
            [3.]], dtype=float32)
     """
-    (x, y), was_bool = _promote_operands("matmul", (a, b), preferred_element_type, precision)
+    (x, y), was_bool = _promote_operands("matmul", (a, b), preferred_element_type)
     if not x.shape or not y.shape:
         raise ShapeError(f"matmul: expected at least one axis, got shapes {x.shape} and "
                          f"{y.shape}", hint="use * with a scalar")
@@ -183,16 +182,15 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     """
     x, y = asarray(a), asarray(b)
     if x.ndim == 0 or y.ndim == 0:
-        return _scale(x, y, precision, preferred_element_type)
+        return _scale(x, y, preferred_element_type)
     if x.ndim <= 2 and y.ndim <= 2:
         return matmul(x, y, precision=precision, preferred_element_type=preferred_element_type)
     return tensordot(x, y, ((-1,), (-2 if y.ndim > 1 else -1,)), precision=precision,
                      preferred_element_type=preferred_element_type)
 
 
-def _scale(x: Array, y: Array, precision: PrecisionLike, preferred: DTypeLike | None) -> Array:
+def _scale(x: Array, y: Array, preferred: DTypeLike | None) -> Array:
     """Return the product where one operand is 0-d."""
-    arguments.check_precision(precision)
     return x * y if preferred is None else x.astype(preferred) * y.astype(preferred)
 
 
@@ -247,7 +245,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     """
     x, y = asarray(a), asarray(b)
     if x.ndim == 0 or y.ndim == 0:
-        return _scale(x, y, precision, preferred_element_type)
+        return _scale(x, y, preferred_element_type)
     return tensordot(x, y, ((-1,), (-1,)), precision=precision,
                      preferred_element_type=preferred_element_type)
 
@@ -297,7 +295,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Precision
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
     (2, 4)
     """
-    (x, y), was_bool = _promote_operands("tensordot", (a, b), preferred_element_type, precision)
+    (x, y), was_bool = _promote_operands("tensordot", (a, b), preferred_element_type)
     ax_a, ax_b = _axis_pairs(axes, len(x.shape), len(y.shape))
     if [x.shape[i] for i in ax_a] != [y.shape[i] for i in ax_b]:
         raise ShapeError(f"tensordot: expected pairs of axes of one length, got axes {ax_a} of "
@@ -364,7 +362,6 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     >>> print(jnp.einsum("ii", x), jnp.einsum("ij->j", x), jnp.einsum("ij,j->i", x, x[0]))
     5.0 [4. 6.] [ 5. 11.]
     """
-    arguments.check_no_out(out)
     path = [tuple(step) for step in optimize] if isinstance(optimize, list | tuple) else None
     if path is None:
         arguments.check_choice("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
@@ -376,7 +373,7 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
                             hint="products by another function are not there; leave it out")
     if not isinstance(subscripts, str):
         subscripts, operands = einsum_paths.to_subscripts([subscripts, *operands])
-    nodes, was_bool = _promote_operands("einsum", operands, preferred_element_type, precision)
+    nodes, was_bool = _promote_operands("einsum", operands, preferred_element_type)
     inputs, output = einsum_paths.parse(subscripts, [len(n.shape) for n in nodes])
     terms = [_take_diagonals(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)

@@ -307,8 +307,6 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    arguments.check_bool("endpoint", endpoint)
-    arguments.check_bool("retstep", retstep)
     n = int(_static("linspace", num))
     if n < 0:
         raise ArgumentError(f"linspace: expected num >= 0, got {n}",
@@ -415,7 +413,6 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     """
     arguments.check_choice("indexing", indexing, ("xy", "ij"))
     arguments.check_choice("copy", copy, (True,))
-    arguments.check_bool("sparse", sparse)
     xs = [core.asarray(x) for x in xi]
     for x in xs:
         if x.ndim > 1:

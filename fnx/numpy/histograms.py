@@ -114,7 +114,6 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: Sear
     >>> jnp.digitize(jnp.asarray([0.5, 1.0, 7.0]), jnp.asarray([1.0, 2.0]))
     Array([0, 1, 2], dtype=int32)
     """
-    arguments.check_bool("right", right)
     edges = asarray(bins)
     if edges.ndim != 1:
         raise ShapeError(f"expected edges of one axis, got shape {edges.shape}")

@@ -143,7 +143,6 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
     >>> jnp.compress(jnp.asarray([False, True]), jnp.asarray([[1, 2], [3, 4]]), axis=0)
     Array([[3, 4]], dtype=int32)
     """
-    arguments.check_no_out(out)
     x, mask = asarray(a), asarray(condition).astype("bool")
     if mask.ndim != 1:
         raise ShapeError(f"expected a condition of one axis, got shape {mask.shape}")
@@ -258,7 +257,6 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: b
     <BLANKLINE>
            [[0, 1]]], dtype=int32)
     """
-    arguments.check_bool("sparse", sparse)
     shape = axes.normalize_shape(tuple(dimensions))
     index_dtype = convert.default_int() if dtype is None else dtypes.as_dtype(dtype)
     lines = []

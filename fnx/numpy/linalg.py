@@ -60,7 +60,6 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     >>> print(jnp.linalg.norm(jnp.asarray([3.0, 4.0])))
     5.0
     """
-    arguments.check_bool("keepdims", keepdims)
     node = domain_node("inexact", x)
     dims = axes.sorted_axes(axis, len(node.shape))
     if ord is None or (ord == "fro" and len(dims) == 2) or (ord == 2 and len(dims) == 1):
@@ -185,7 +184,6 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
     >>> print(jnp.linalg.vector_norm(jnp.asarray([[3.0], [4.0]])))
     5.0
     """
-    arguments.check_bool("keepdims", keepdims)
     array = asarray(x)
     dims = axes.sorted_axes(axis, array.ndim)
     batch = tuple([i for i in range(array.ndim) if i not in dims])

@@ -112,7 +112,6 @@ def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     >>> print(jnp.around(2.5))
     2.0
     """
-    arguments.check_no_out(out)
     return round(a, decimals)
 
 
@@ -337,7 +336,6 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
     >>> jnp.delete(jnp.asarray([1, 2, 3]), 1)
     Array([1, 3], dtype=int32)
     """
-    arguments.check_bool("assume_unique_indices", assume_unique_indices)
     x, ax = _flatten_or_axis(arr, axis)
     if assume_unique_indices and type(obj) is Array and obj._dtype.is_integer:
         return _delete_distinct(x, ax, ravel(obj))
@@ -414,7 +412,6 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
            [0., 1.]], dtype=float32)
     """
     require_not_inplace("fill_diagonal", inplace)
-    arguments.check_bool("wrap", wrap)
     x, values = _require_rank("fill_diagonal", a, 2), ravel(val)
     if x.ndim > 2 and len(set(x.shape)) > 1:
         raise ShapeError(f"expected equal lengths of more than two axes, got {x.shape}")

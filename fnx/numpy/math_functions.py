@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from fnx.core.array import arguments, axes
+from fnx.core.array import axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
@@ -230,7 +230,6 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     >>> print(jnp.angle(-1.0))
     3.1415927
     """
-    arguments.check_bool("deg", deg)
     x = Array(domain_node("float", z))
     if x.ndim == 0:
         x = x.astype(float)  # as in JAX, a scalar gives the default dtype
@@ -245,7 +244,6 @@ def isneginf(x: ArrayLike, /, out: None = None) -> Array:
     >>> print(jnp.isneginf(-float("inf")))
     True
     """
-    arguments.check_no_out(out)
     return apply(rows.ISNEGINF, x)
 
 
@@ -256,7 +254,6 @@ def isposinf(x: ArrayLike, /, out: None = None) -> Array:
     >>> print(jnp.isposinf(float("inf")))
     True
     """
-    arguments.check_no_out(out)
     return apply(rows.ISPOSINF, x)
 
 
@@ -268,7 +265,6 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     >>> print(*jnp.modf(-2.5))
     -0.5 -2.0
     """
-    arguments.check_no_out(out)
     array = asarray(x)
     return apply(rows.MODF, x), Array(trunc(Array(domain_node("inexact", x)))._node, array.weak)
 

@@ -111,7 +111,6 @@ polysub = _sum_of_polynomials(
 
 
 def _trim_leading(x: Array, trim: bool) -> Array:
-    arguments.check_bool("trim_leading_zeros", trim)
     if not trim:
         return x
     cut = trim_zeros(x, "f")
@@ -219,7 +218,6 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
            [2, 1],
            [3, 1]], dtype=int32)
     """
-    arguments.check_bool("increasing", increasing)
     base = asarray(x)
     if base.ndim != 1:
         raise ShapeError(f"expected a vector, got shape {base.shape}")

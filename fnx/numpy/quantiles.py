@@ -102,13 +102,11 @@ def _broadcast_weights(w: Array, x: Array, dims: tuple[int, ...]) -> Array:
     return broadcast_to(w.reshape([n if i in dims else 1 for i, n in enumerate(x.shape)]), x.shape)
 
 
-def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, out: None, overwrite_input: bool,
+def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, overwrite_input: bool,
               method: QuantileMethod, keepdims: bool, weights: ArrayLike | None,
               skip: bool) -> Array:
-    arguments.check_no_out(out)
     arguments.check_choice("overwrite_input", overwrite_input, (False,))
     arguments.check_choice("method", method, _METHODS)
-    arguments.check_bool("keepdims", keepdims)
     if weights is not None and method != "inverted_cdf":
         raise ArgumentError(f'expected method="inverted_cdf" where there are weights, got '
                             f"{method!r}")
@@ -173,7 +171,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
     >>> print(jnp.quantile(jnp.asarray([1.0, 2.0, 4.0]), 0.75))
     3.0
     """
-    return _quantile(a, q, axis, out, overwrite_input, method, keepdims, weights, False)
+    return _quantile(a, q, axis, overwrite_input, method, keepdims, weights, False)
 
 
 @_docstr()
@@ -185,7 +183,7 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
     >>> print(jnp.nanquantile(jnp.asarray([1.0, jnp.nan, 4.0]), 0.5))
     2.5
     """
-    return _quantile(a, q, axis, out, overwrite_input, method, keepdims, weights, True)
+    return _quantile(a, q, axis, overwrite_input, method, keepdims, weights, True)
 
 
 def _to_fractions(q: ArrayLike) -> Array:
@@ -203,7 +201,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
     3.0
     """
     arguments.check_choice("out_sharding", out_sharding, (None,))
-    return _quantile(a, _to_fractions(q), axis, out, overwrite_input, method, keepdims, weights,
+    return _quantile(a, _to_fractions(q), axis, overwrite_input, method, keepdims, weights,
                      False)
 
 
@@ -216,7 +214,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
     >>> print(jnp.nanpercentile(jnp.asarray([1.0, jnp.nan, 4.0]), 50))
     2.5
     """
-    return _quantile(a, _to_fractions(q), axis, out, overwrite_input, method, keepdims, weights,
+    return _quantile(a, _to_fractions(q), axis, overwrite_input, method, keepdims, weights,
                      True)
 
 
@@ -234,7 +232,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
     >>> print(jnp.median(jnp.asarray([1.0, 2.0, 4.0])))
     2.0
     """
-    return _quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, False)
+    return _quantile(a, 0.5, axis, overwrite_input, "midpoint", keepdims, None, False)
 
 
 @_docstr("An Array of floats without the reduced axes.", _MEDIAN_RAISES)
@@ -247,4 +245,4 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None,
     >>> print(jnp.nanmedian(jnp.asarray([1.0, jnp.nan, 4.0])))
     2.5
     """
-    return _quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, True)
+    return _quantile(a, 0.5, axis, overwrite_input, "midpoint", keepdims, None, True)

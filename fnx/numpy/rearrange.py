@@ -301,8 +301,6 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     >>> jnp.take(jnp.arange(10) * 2, jnp.asarray([1, 3]))
     Array([2, 6], dtype=int32)
     """
-    arguments.check_no_out(out)
-    arguments.check_index_promises(indices_are_sorted, unique_indices)
     arguments.check_choice("mode", mode, ("fill", "clip", "wrap", "promise_in_bounds", None))
     x = asarray(a)
     if axis is None:

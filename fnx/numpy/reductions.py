@@ -32,7 +32,6 @@ __all__ = [
 
 def reduce_axes(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
     """REDUCE a node over an axis argument; keep the reduced axes as 1 on request."""
-    arguments.check_bool("keepdims", keepdims)
     dims = axes.sorted_axes(axis, len(node.shape))
     out = build.reduce(node, monoid, dims)
     return build.reshape(out, tuple(1 if i in dims else n for i, n in enumerate(node.shape))) \
@@ -96,7 +95,6 @@ _docstr = DocTemplate(
 def _accumulation(monoid: Op, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
                   out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
                   where: ArrayLike | None = None) -> Array:
-    arguments.check_no_out(out)
     return _reduce("integer", monoid, a, axis, dtype, keepdims, initial, where)
 
 
@@ -107,7 +105,6 @@ def _accumulation(monoid: Op, a: ArrayLike, axis: AxisLike = None, dtype: DTypeL
 def _extreme(monoid: Op, a: ArrayLike, axis: AxisLike = None, out: None = None,
              keepdims: bool = False, initial: ArrayLike | None = None,
              where: ArrayLike | None = None) -> Array:
-    arguments.check_no_out(out)
     return _reduce("any", monoid, a, axis, None, keepdims, initial, where)
 
 
@@ -115,7 +112,6 @@ def _extreme(monoid: Op, a: ArrayLike, axis: AxisLike = None, out: None = None,
                 a="an Array or array-like of any shape and dtype; nonzero values are true.")
 def _quantifier(monoid: Op, a: ArrayLike, axis: AxisLike = None, out: None = None,
                 keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    arguments.check_no_out(out)
     return _reduce("truth", monoid, a, axis, None, keepdims, None, where)
 
 
@@ -181,7 +177,6 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     >>> print(jnp.mean(jnp.arange(4)))
     1.5
     """
-    arguments.check_no_out(out)
     node = domain_node("inexact", a, dtype)
     return Array(build.cast(_mean(build.to_compute(node), axis, keepdims, where), node.dtype))
 
@@ -190,7 +185,6 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 def _spread(has_root: bool, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, ddof: float = 0, keepdims: bool = False, *,
             where: ArrayLike | None = None, correction: float | None = None) -> Array:
-    arguments.check_no_out(out)
     delta = arguments.check_number("ddof", ddof) if correction is None else \
         arguments.check_number("correction", correction)
     operand = domain_node("inexact", a, dtype)
@@ -287,7 +281,6 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     >>> print(jnp.array_equal(jnp.ones(2), jnp.ones(3)))
     False
     """
-    arguments.check_bool("equal_nan", equal_nan)
     x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
         return asarray(False)
@@ -304,8 +297,6 @@ cumulative = lazy_import("fnx.core.formulas.cumulative", "cumulative")
                 axis="the axis to search; None searches the flattened array.")
 def _arg_extreme(monoid: Op, a: ArrayLike, axis: int | None = None, out: None = None,
                  keepdims: bool = False) -> Array:
-    arguments.check_no_out(out)
-    arguments.check_bool("keepdims", keepdims)
     x = asarray(a)
     node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
     if axis is None:
@@ -353,7 +344,6 @@ def _first_extreme(x: UOp, ax: int, monoid: Op) -> UOp:
                 dtype="the dtype of the result; by default that of a, or int32 for bool.")
 def _cumulative(step: tuple[Op, str], a: ArrayLike, axis: int | None = None,
                 dtype: DTypeLike | None = None, out: None = None) -> Array:
-    arguments.check_no_out(out)
     operand = domain_node("integer", a, dtype)
     if dtype is None and asarray(a)._dtype.is_bool:
         operand = build.cast(operand, convert.default_int())

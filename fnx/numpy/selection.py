@@ -55,7 +55,6 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None,
     >>> jnp.choose(jnp.asarray([0, 1]), [jnp.asarray([1, 2]), 10])
     Array([ 1, 10], dtype=int32)
     """
-    arguments.check_no_out(out)
     arguments.check_choice("mode", mode, ("raise", "wrap", "clip"))
     index, arrays = asarray(a), [asarray(c) for c in choices]
     if not arrays:

@@ -189,10 +189,6 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     >>> jnp.unique(jnp.asarray([3, 1, 3]), return_counts=True, size=3)
     (Array([1, 3, 1], dtype=int32), Array([1, 2, 0], dtype=int32))
     """
-    for name, value in (("return_index", return_index), ("return_inverse", return_inverse),
-                        ("return_counts", return_counts), ("equal_nan", equal_nan),
-                        ("sorted", sorted)):
-        arguments.check_bool(name, value)
     x = asarray(ar)
     ax = 0 if axis is None else axes.normalize_axis(axis, x.ndim)
     rows = ravel(x) if axis is None else moveaxis(x, ax, 0)
@@ -324,8 +320,6 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
     >>> jnp.intersect1d(jnp.asarray([1, 3, 3]), jnp.asarray([3, 2]))
     Array([3], dtype=int32)
     """
-    arguments.check_bool("assume_unique", assume_unique)
-    arguments.check_bool("return_indices", return_indices)
     merged = _MergedSets(ar1, ar2)
     n = merged.values.size
     values = _take_true(merged.values[:max(n - 1, 0)], merged.both, size, fill_value)
@@ -349,7 +343,6 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     >>> jnp.setxor1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1, 2], dtype=int32)
     """
-    arguments.check_bool("assume_unique", assume_unique)
     merged = _MergedSets(ar1, ar2)
     mask = merged.exclusive_mask()
     if not assume_unique:
@@ -366,7 +359,6 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     >>> jnp.setdiff1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1], dtype=int32)
     """
-    arguments.check_bool("assume_unique", assume_unique)
     array = ravel(asarray(ar1))
     fill = 0 if fill_value is None else fill_value
     if assume_unique:
@@ -393,8 +385,6 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     >>> jnp.isin(jnp.asarray([1, 5]), jnp.asarray([5, 6]))
     Array([False,  True], dtype=bool)
     """
-    arguments.check_bool("assume_unique", assume_unique)
-    arguments.check_bool("invert", invert)
     arguments.check_choice("method", method, ("auto", "compare_all", "binary_search", "sort"))
     (one, two), _ = promote_operands("any", "isin", (asarray(element), asarray(test_elements)),
                                      broadcast=False)

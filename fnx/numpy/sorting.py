@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.array import arguments, axes, convert
+from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -41,8 +41,6 @@ def _sort_args(a: ArrayLike, axis: int | None, kind: None, order: None, stable: 
                descending: bool
                ) -> tuple[Array, int]:
     """Return the array, flattened if ``axis`` is None, and the axis to sort along."""
-    arguments.check_bool("stable", stable)
-    arguments.check_bool("descending", descending)
     if kind is not None or order is not None:
         raise ArgumentError(f"expected kind=None and order=None, got {kind!r} and {order!r}",
                             hint="there is one sort, which is stable; leave both out")

@@ -74,7 +74,6 @@ def _combine_masks(not_nan: Array | None, where: ArrayLike | None) -> ArrayLike 
 def _nan_accumulation(reduce: Callable[..., Array], a: ArrayLike, axis: AxisLike = None,
                       dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False,
                       initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    arguments.check_no_out(out)
     x, not_nan = _not_nan_mask(a)
     return reduce(x, axis, dtype, None, keepdims, initial, _combine_masks(not_nan, where))
 
@@ -92,7 +91,6 @@ nanprod = _nan_accumulation(
 def _nan_extreme(extreme: tuple[Callable[..., Array], float], a: ArrayLike, axis: AxisLike = None,
                  out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
                  where: ArrayLike | None = None) -> Array:
-    arguments.check_no_out(out)
     reduce, worst = extreme
     x, not_nan = _not_nan_mask(a)
     if not_nan is None:
@@ -117,7 +115,6 @@ nanmin = _nan_extreme(
 def _nan_arg_extreme(extreme: tuple[Callable[..., Array], float], a: ArrayLike,
                      axis: int | None = None, out: None = None, keepdims: bool | None = None
                      ) -> Array:
-    arguments.check_no_out(out)
     arg, worst = extreme
     is_kept = False if keepdims is None else keepdims
     x, not_nan = _not_nan_mask(a)
@@ -145,7 +142,6 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     >>> print(jnp.nanmean(jnp.asarray([1.0, jnp.nan, 2.0])))
     1.5
     """
-    arguments.check_no_out(out)
     x, not_nan = _not_nan_mask(a)
     return mean(x, axis, dtype, None, keepdims, where=_combine_masks(not_nan, where))
 
@@ -155,8 +151,6 @@ def _nan_spread(has_root: bool, a: ArrayLike, axis: AxisLike = None,
                 dtype: DTypeLike | None = None, out: None = None, ddof: float = 0,
                 keepdims: bool = False, where: ArrayLike | None = None,
                 mean: ArrayLike | None = None) -> Array:
-    arguments.check_no_out(out)
-    arguments.check_bool("keepdims", keepdims)
     x = Array(domain_node("inexact", a, dtype))
     used = _combine_masks(logical_not(isnan(x)), where)
     center = reductions.mean(x, axis, None, None, True, where=used) if mean is None else \
@@ -183,7 +177,6 @@ nanstd = _nan_spread(
 def _nan_cumulative(cumulation: tuple[Callable[..., Array], int], a: ArrayLike,
                     axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
                     ) -> Array:
-    arguments.check_no_out(out)
     cumulate, identity = cumulation
     x, not_nan = _not_nan_mask(a)
     return cumulate(x if not_nan is None else chosen(not_nan, x, identity), axis, dtype)
@@ -205,7 +198,6 @@ nancumprod = _nan_cumulative(
 def _cumulative(cumulation: tuple[Callable[..., Array], int], x: ArrayLike, /, *,
                 axis: int | None = None, dtype: DTypeLike | None = None,
                 include_initial: bool = False) -> Array:
-    arguments.check_bool("include_initial", include_initial)
     cumulate, identity = cumulation
     array = asarray(x)
     if axis is None and array.ndim != 1:
@@ -243,7 +235,6 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
     >>> print(jnp.average(jnp.asarray([1.0, 4.0]), weights=jnp.asarray([2, 1])))
     2.0
     """
-    arguments.check_bool("returned", returned)
     x = asarray(a)
     if weights is None:
         out = mean(x, axis, keepdims=keepdims)
@@ -287,8 +278,6 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     Array([[ 2., -2.],
            [-2.,  2.]], dtype=float32)
     """
-    arguments.check_bool("rowvar", rowvar)
-    arguments.check_bool("bias", bias)
     rows = [_as_variables(x, rowvar, dtype) for x in (m, y) if x is not None]
     x = concatenate(rows) if len(rows) > 1 else rows[0]
     delta = (0 if bias else 1) if ddof is None else arguments.check_int("ddof", ddof)

@@ -99,7 +99,7 @@ class ufunc:
         Raises:
             ArgumentError: the number of arguments is wrong, or ``out`` or ``where`` is given.
         """
-        arguments.check_no_out(out)
+        arguments.check_no_out("out", out)
         if where is not None:
             raise ArgumentError(f"{self.__name__}: expected where=None",
                                 hint="choose with fnx.numpy.where(condition, result, else_this)")
@@ -209,7 +209,7 @@ def _require_binary(f: ufunc, out: None = None) -> None:
     if (f.nin, f.nout) != (2, 1):
         raise ArgumentError(f"{f.__name__}: expected a function of two arguments with one "
                             f"result, got one of {f.nin} with {f.nout}")
-    arguments.check_no_out(out)
+    arguments.check_no_out("out", out)
 
 
 def _single_axis(f: ufunc, axis: object, rank: int) -> int:

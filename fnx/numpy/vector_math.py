@@ -168,10 +168,9 @@ _conv_docstr = DocTemplate(
             "ArgumentError: the mode is unknown."))
 
 
-def _sliding_dot(name: str, a: ArrayLike, v: ArrayLike, mode: ConvMode, precision: PrecisionLike,
-                 dtype: DTypeLike | None, reverse: bool) -> Array:
+def _sliding_dot(name: str, a: ArrayLike, v: ArrayLike, mode: ConvMode, dtype: DTypeLike | None,
+                 reverse: bool) -> Array:
     arguments.check_choice("mode", mode, ("full", "same", "valid"))
-    arguments.check_precision(precision)
     nodes, _ = promote_operands("inexact", name, [asarray(a), asarray(v)], broadcast=False)
     x, y = map(Array, nodes)
     if dtype is not None:
@@ -202,7 +201,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: ConvMode = "full", *,
     >>> jnp.convolve(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
     Array([1., 3., 5., 3.], dtype=float32)
     """
-    return _sliding_dot("convolve", a, v, mode, precision, preferred_element_type, True)
+    return _sliding_dot("convolve", a, v, mode, preferred_element_type, True)
 
 
 @_conv_docstr()
@@ -214,7 +213,7 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: ConvMode = "valid", *,
     >>> jnp.correlate(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
     Array([3., 5.], dtype=float32)
     """
-    return _sliding_dot("correlate", a, v, mode, precision, preferred_element_type, False)
+    return _sliding_dot("correlate", a, v, mode, preferred_element_type, False)
 
 
 @_docstr(a="an Array of vectors of 2 or 3 elements.", b="an Array of vectors of 2 or 3 elements.",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import arguments, array_operators, axes
+from fnx.core.array import array_operators, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
@@ -188,7 +188,6 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     0
     """
     check_sharding(out_sharding)
-    arguments.check_bool("replace", replace)
     if not replace:
         raise NotBuiltError("categorical: expected replace=True",
                             hint="draws without replacement need a sort, which is to come")

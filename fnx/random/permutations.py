@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import arguments, array_operators, axes, convert
+from fnx.core.array import array_operators, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
@@ -54,7 +54,6 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     Array([0, 1, 3, 2], dtype=int32)
     """
     check_sharding(out_sharding)
-    arguments.check_bool("independent", independent)
     if independent:
         raise NotBuiltError("permutation: expected independent=False",
                             hint="that needs a sort along an axis, which is to come")
@@ -119,7 +118,6 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     >>> fnx.random.choice(fnx.random.key(0), 5, (2,), replace=False).shape
     (2,)
     """
-    arguments.check_bool("replace", replace)
     size = axes.normalize_shape(shape)
     count = math.prod(size)
     array = None if isinstance(a, int) else asarray(a)

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from fnx.core.array import convert, placement, tree
+from fnx.core.array.arguments import check_annotated
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.call_validation import (
     drop_placement_kwargs,
@@ -202,12 +203,15 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     """Decorate a function of the public API: record the user's line, evaluate eager results.
 
     Its errors start with ``name`` (by default that of f), and arguments that do not fit the
-    signature raise. Calls nested in a public call (outside a trace that it opened) skip all this.
+    signature raise. Calls nested in a public call (outside a trace that it opened) skip all this,
+    except for the checks that annotations of f ask for.
     """
+    checked = check_annotated(f)
+
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if current_loc.loc is not None:
-            return f(*args, **kwargs)
+            return checked(*args, **kwargs)
         result: Any = None
         if not scope.is_open():
             result = cached_dispatch(call, args, kwargs)
@@ -217,7 +221,7 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
                 _check_placement(call, args, kwargs)
         current_loc.loc = user_location(2) or _UNKNOWN_LOCATION
         try:
-            out = f(*args, **kwargs)
+            out = checked(*args, **kwargs)
             if not scope.is_open():
                 evaluate_pending(out, result)
             return out

@@ -1,11 +1,16 @@
-"""Checks for arguments of public functions that accept a few values; none is silently ignored."""
+"""Checks for arguments of public functions that accept a few values; none is silently ignored.
+
+What the annotation of a parameter says is checked for each public function (``check_annotated``).
+"""
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import operator
-from collections.abc import Sequence
-from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeVar, get_args
 
 from fnx.core.support.errors import ArgumentError, FnxError, suggestion
 
@@ -16,6 +21,10 @@ WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | No
 TakeMode: TypeAlias = Literal["fill", "clip", "wrap", "promise_in_bounds"] | None
 PrecisionLike: TypeAlias = PrecisionName | tuple[PrecisionName, PrecisionName] | None
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _COMPARABLE = (str, bool, type(None))
 
 
@@ -71,20 +80,66 @@ def check_number(name: str, value: float) -> float:
     return value
 
 
-def check_index_promises(indices_are_sorted: bool, unique_indices: bool) -> None:
-    """Check the promises a user makes about indices. They are accepted but not used."""
-    check_bool("indices_are_sorted", indices_are_sorted)
-    check_bool("unique_indices", unique_indices)
-
-
-def check_no_out(out: None) -> None:
+def check_no_out(name: str, out: Any) -> None:
     """Raise if ``out`` is given: arrays are immutable, so there is nothing to write to."""
     if out is not None:
-        raise ArgumentError(f"expected out=None, got {type(out).__name__}",
+        raise ArgumentError(f"expected {name}=None, got {type(out).__name__}",
                             hint="arrays are immutable: use the result")
 
 
-def check_precision(value: PrecisionLike) -> None:
+def check_precision(name: str, value: PrecisionLike) -> None:
     """Check a precision: one of JAX's names, or one per operand. All mean full precision."""
-    for name in value if isinstance(value, tuple) and len(value) == 2 else (value,):
-        check_choice("precision", name, (*get_args(PrecisionName), None))
+    for precision in value if isinstance(value, tuple) and len(value) == 2 else (value,):
+        check_choice(name, precision, (*get_args(PrecisionName), None))
+
+
+# ---- by annotation ----------------------------------------------------------------------------
+
+# Flags of which a function takes one value, and flags whose truth counts.
+_OTHER_FLAGS = frozenset({
+    "allow_extended_dtype", "allow_pickle", "copy", "donate", "has_aux", "inplace", "ordered",
+    "overwrite_input", "symbolic_zeros"})
+
+
+def _find_check(name: str, annotation: Any) -> Callable[[str, Any], None] | None:
+    if annotation == "bool":
+        return None if name in _OTHER_FLAGS else check_bool
+    if annotation == "None":
+        return check_no_out if name == "out" else None
+    return check_precision if annotation == "PrecisionLike" else None
+
+
+def _parameter_names(f: Any) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of parameters: those with a position, and those by keyword only."""
+    signature, code = getattr(f, "__signature__", None), getattr(f, "__code__", None)
+    if signature is not None:
+        parameters = signature.parameters.values()
+        return [p.name for p in parameters if p.kind in _POSITIONAL], \
+            [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if code is None:
+        return (), ()
+    names, count = code.co_varnames, code.co_argcount
+    return names[:count], names[count:count + code.co_kwonlyargcount]
+
+
+def check_annotated(f: Callable[P, R]) -> Callable[P, R]:
+    """Return f with a check of each parameter whose annotation has one; f itself if none has.
+
+        def sum(a, keepdims: bool = False, out: None = None)   check_bool, check_no_out
+    """
+    positional, keyword_only = _parameter_names(f)
+    annotations = getattr(f, "__annotations__", {})
+    names = [*enumerate(positional), *[(sys.maxsize, name) for name in keyword_only]]
+    checks = [(position, name, check) for position, name in names
+              if (check := _find_check(name, annotations.get(name))) is not None]
+    if not checks:
+        return f
+
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for position, name, check in checks:
+            if position < len(args):
+                check(name, args[position])
+            elif name in kwargs:
+                check(name, kwargs[name])
+        return f(*args, **kwargs)
+    return checked

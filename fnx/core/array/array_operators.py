@@ -321,13 +321,27 @@ class At:
     def __getattr__(self, name: str) -> Any:
         raise UnknownNameError("x.at[...]", name, vars(At), "it has set, add, multiply and others")
 
-    def _resolve_negative(self, wrap: bool) -> At:
-        """Return self if negative indices wrap, else a copy in which they are out of bounds."""
-        arguments.check_bool("wrap_negative_indices", wrap)
+    def _resolve_negative(self, wrap: bool) -> Any:
+        """Return the index, in which negative numbers are out of bounds unless they wrap."""
         if wrap:
-            return self
+            return self._index
         entries = self._index if isinstance(self._index, tuple) else (self._index,)
-        return At(self._x, tuple([_invalidate_negative(i) for i in entries]))
+        return tuple([_invalidate_negative(i) for i in entries])
+
+    def _write(self, value: ArrayLike, monoid: Op | None, mode: WriteMode, wrap: bool,
+               x: Array | None = None) -> Array:
+        """Combine what is in x, by default the array, with the value; without a monoid replace it.
+        """
+        target = self._x if x is None else x
+        update = as_node(asarray(value) if isinstance(value, (list, tuple)) else as_operand(value),
+                         target._dtype)
+        index = parse_index(self._resolve_negative(wrap))
+        return Array(indexing.write(target._node, index, update, monoid, mode), target.weak)
+
+    def _write_product(self, value: ArrayLike, mode: WriteMode, wrap: bool) -> Array:
+        """Return the product of the values for each element, 1 where there are none."""
+        ones = Array(build.const(1, self._x._dtype, self._x._shape))
+        return self._write(value, ops.MUL, mode, wrap, ones)
 
     @public_api
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
@@ -355,70 +369,57 @@ class At:
         >>> jnp.arange(3).at[jnp.asarray([2, 9])].get(mode="fill", fill_value=-1)
         Array([ 2, -1], dtype=int32)
         """
-        arguments.check_index_promises(indices_are_sorted, unique_indices)
-        return at_get(self._x, self._resolve_negative(wrap_negative_indices)._index, mode,
-                      fill_value)
+        return at_get(self._x, self._resolve_negative(wrap_negative_indices), mode, fill_value)
 
     @_write_method("A copy with ``value`` there.",
                    "set(5.0)", "Array([1., 5., 3.], dtype=float32)")
     def set(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        at = self._resolve_negative(wrap_negative_indices)
-        return _write_at(at, value, None, mode, indices_are_sorted, unique_indices)
+        return self._write(value, None, mode, wrap_negative_indices)
 
     @_write_method("A copy with ``value`` added there, once for each time that an index occurs.",
                    "add(5.0)", "Array([1., 7., 3.], dtype=float32)")
     def add(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        at = self._resolve_negative(wrap_negative_indices)
-        return _write_at(at, value, ops.ADD, mode, indices_are_sorted, unique_indices)
+        return self._write(value, ops.ADD, mode, wrap_negative_indices)
 
     @_write_method("A copy with ``value`` subtracted there.",
                    "subtract(5.0)", "Array([ 1., -3.,  3.], dtype=float32)")
     def subtract(self, value: ArrayLike, *, mode: WriteMode = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False,
                  wrap_negative_indices: bool = True) -> Array:
-        negated = -asarray(value)
-        at = self._resolve_negative(wrap_negative_indices)
-        return _write_at(at, negated, ops.ADD, mode, indices_are_sorted, unique_indices)
+        return self._write(-asarray(value), ops.ADD, mode, wrap_negative_indices)
 
     @_write_method("A copy with what is there multiplied by ``value``.",
                    "multiply(5.0)", "Array([ 1., 10.,  3.], dtype=float32)")
     def multiply(self, value: ArrayLike, *, mode: WriteMode = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False,
                  wrap_negative_indices: bool = True) -> Array:
-        at = self._resolve_negative(wrap_negative_indices)
-        return _write_at(at, value, ops.MUL, mode, indices_are_sorted, unique_indices)
+        return self._write(value, ops.MUL, mode, wrap_negative_indices)
 
     @_write_method("A copy with what is there divided by ``value``.",
                    "divide(4.0)", "Array([1. , 0.5, 3. ], dtype=float32)")
     def divide(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
                unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)),
-                  self._resolve_negative(wrap_negative_indices)._index)
-        return self._x / _write_at(ones, value, ops.MUL, mode, indices_are_sorted, unique_indices)
+        return self._x / self._write_product(value, mode, wrap_negative_indices)
 
     @_write_method("A copy with the smaller of what is there and ``value``.",
                    "min(0.0)", "Array([1., 0., 3.], dtype=float32)")
     def min(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        at = self._resolve_negative(wrap_negative_indices)
-        return _write_at(at, value, ops.MIN, mode, indices_are_sorted, unique_indices)
+        return self._write(value, ops.MIN, mode, wrap_negative_indices)
 
     @_write_method("A copy with the larger of what is there and ``value``.",
                    "max(5.0)", "Array([1., 5., 3.], dtype=float32)")
     def max(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
             unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        at = self._resolve_negative(wrap_negative_indices)
-        return _write_at(at, value, ops.MAX, mode, indices_are_sorted, unique_indices)
+        return self._write(value, ops.MAX, mode, wrap_negative_indices)
 
     @_write_method("A copy with what is there raised to the power of ``value``.",
                    "power(2.0)", "Array([1., 4., 3.], dtype=float32)")
     def power(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
               unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        ones = At(Array(build.const(1, self._x._dtype, self._x._shape)),
-                  self._resolve_negative(wrap_negative_indices)._index)
-        exponents = _write_at(ones, value, ops.MUL, mode, indices_are_sorted, unique_indices)
+        exponents = self._write_product(value, mode, wrap_negative_indices)
         return apply(rows.POWER, self._x, exponents)
 
     @public_api
@@ -447,14 +448,12 @@ class At:
         if not callable(func):
             raise ArgumentError(f"expected a function, got {func!r}", hint="use .set(value)")
         x = self._x
-        mask_at = At(Array(build.const(False, dtypes.bool_, x._shape)),
-                     self._resolve_negative(wrap_negative_indices)._index)
-        mask = _write_at(mask_at, True, None, mode, indices_are_sorted, unique_indices)
+        mask = self._write(True, None, mode, wrap_negative_indices,
+                           Array(build.const(False, dtypes.bool_, x._shape)))
         new_values = as_node(as_operand(func(x)), x._dtype)
         if new_values.shape != x._shape:
             raise ArgumentError(f"expected an elementwise function, got shape {new_values.shape} "
-                                "of "
-                                f"{x._shape}")
+                                f"of {x._shape}")
         return Array(build.where(mask._node, new_values, x._node), x.weak)
 
     mul = multiply
@@ -476,16 +475,6 @@ def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -
     """``x.at[index].get(...)``."""
     fill = None if fill_value is None else as_node(as_operand(fill_value), x._dtype)
     return Array(indexing.get(x._node, parse_index(index), mode, fill), x.weak)
-
-
-def _write_at(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode,
-              indices_are_sorted: bool, unique_indices: bool) -> Array:
-    arguments.check_index_promises(indices_are_sorted, unique_indices)
-    x = at._x
-    update = as_node(asarray(value) if isinstance(value, (list, tuple)) else as_operand(value),
-                     x._dtype)
-    node = indexing.write(x._node, parse_index(at._index), update, monoid, mode)
-    return Array(node, x.weak)
 
 
 register_key_parts(At, lambda at: (at._x, at._index))

@@ -7,7 +7,6 @@ from typing import Any
 
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -32,7 +31,6 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     >>> print(special.logsumexp(jnp.zeros(2)))
     0.6931472
     """
-    arguments.check_bool("return_sign", return_sign)
     if not return_sign:
         return nn.logsumexp(a, axis, b, keepdims, where)
     x = as_float(a)

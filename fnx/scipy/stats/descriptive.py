@@ -51,7 +51,6 @@ def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = 
     ModeResult(mode=Array(3, dtype=int32), count=Array(2, dtype=int32))
     """
     arguments.check_choice("nan_policy", nan_policy, ("propagate",))
-    arguments.check_bool("keepdims", keepdims)
     x = asarray(a)
     x = x if x.ndim else x.reshape(1)
     shape = x.shape
