@@ -14,7 +14,7 @@ from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
+from fnx.core.array.promotion import as_float
 from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
@@ -170,7 +170,7 @@ def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
             positions = (jnp.arange(m, dtype="float32") + 0.5) * n / m
             x = jnp.take(x, jnp.floor(positions).astype("int32"), axis, mode="clip")
         return x
-    x = Array(domain_node("inexact", x, None))
+    x = as_float(x)
     factors = [jnp.asarray(lengths[i] / x.shape[i] if lengths[i] else 1.0) for i in scaled_axes]
     return _resample(x, lengths, scaled_axes, factors, [jnp.asarray(0.0)] * len(scaled_axes), kind,
                      antialias)
@@ -191,9 +191,9 @@ def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequen
     kind = _method(method)
     if kind is ResizeMethod.NEAREST:
         raise ArgumentError('expected a method of weights, got "nearest"', hint='use "linear"')
-    x = Array(domain_node("inexact", image, None))
+    x = as_float(image)
     scaled_axes = tuple([axes.normalize_axis(i, x.ndim) for i in spatial_dims])
-    factors, shifts = (Array(domain_node("inexact", y, None)) for y in (scale, translation))
+    factors, shifts = map(as_float, (scale, translation))
     if factors.shape != (len(scaled_axes),) or shifts.shape != (len(scaled_axes),):
         raise ShapeError(f"expected a scale and a translation for each of {len(scaled_axes)} "
                          "axes, got "

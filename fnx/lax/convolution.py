@@ -21,6 +21,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build, dtypes
+from fnx.core.ir.op import inverse_permutation
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
@@ -184,10 +185,6 @@ def conv_general_dilated(
     return Array(out)
 
 
-def _inverse_permutation(order: Sequence[int]) -> list[int]:
-    return sorted(range(len(order)), key=order.__getitem__)
-
-
 def _group_count(x: Shape, w: Shape, features: int, batches: int) -> int:
     """Return the number of groups of the features or of the batch.
 
@@ -265,7 +262,7 @@ def _convolve(x: UOp, w: UOp, params: _ConvParams, groups: int, by_batch: bool, 
                    ("batch", "group", "out", *window_labels))
     count, _, outs, *spatial = out.shape
     out = conv_input.restore_axes(build.reshape(out, (count, groups * outs, *spatial)))
-    return build.permute(out, _inverse_permutation(spec))
+    return build.permute(out, inverse_permutation(spec))
 
 
 def _polyphase_plans(x: Shape, w: Shape, params: _ConvParams) -> dict[int, PolyphasePlan]:
@@ -476,4 +473,4 @@ def conv_general_dilated_patches(
     spatial = patches.shape[2:2 + n]
     patches = build.permute(patches, (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n)))
     out = build.reshape(patches, (batch, math.prod(patches.shape[1:2 + n]), *spatial))
-    return Array(build.permute(out, _inverse_permutation(numbers.out_spec)), inputs.weak)
+    return Array(build.permute(out, inverse_permutation(numbers.out_spec)), inputs.weak)

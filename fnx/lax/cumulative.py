@@ -13,6 +13,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
 from fnx.core.formulas.cumulative import cumulative
 from fnx.core.ir import build, ops
+from fnx.core.ir.op import inverse_permutation, other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
@@ -84,23 +85,17 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
                               f"{tree.first_difference(structure, result_structure)}")
         return [_check_result(asarray(x), y) for x, y in zip(results, a)]
 
-    rows = [Array(build.permute(x._node, _to_front(a, x.ndim)), x.weak) for x, a in zip(xs, at)]
+    orders = [(a, *other_axes((a,), x.ndim)) for x, a in zip(xs, at)]
+    rows = [Array(build.permute(x._node, order), x.weak) for x, order in zip(xs, orders)]
     if reverse:
         rows = [Array(build.flip(x._node, (0,)), x.weak) for x in rows]
     scanned = _prefix_scan(rows, lengths[0], combine)
     if reverse:
         scanned = [Array(build.flip(x._node, (0,)), x.weak) for x in scanned]
-    out: T = structure.unflatten([Array(build.permute(x._node, _from_front(a, x.ndim)), x.weak)
-                                  for x, a in zip(scanned, at)])
+    out: T = structure.unflatten([
+        Array(build.permute(x._node, inverse_permutation(order)), x.weak)
+        for x, order in zip(scanned, orders)])
     return out
-
-
-def _to_front(axis: int, rank: int) -> list[int]:
-    return [axis, *[a for a in range(rank) if a != axis]]
-
-
-def _from_front(axis: int, rank: int) -> list[int]:
-    return [*range(1, axis + 1), 0, *range(axis + 1, rank)]
 
 
 def _check_result(result: Array, arg: Array) -> Array:

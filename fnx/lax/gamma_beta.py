@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import as_float, domain_node, promote_floats, promote_operands
 from fnx.core.formulas import gamma as rows
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.process import lazy_import
@@ -148,8 +148,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     >>> print(special.comb(4.0, 2.0).round(4))
     6.0
     """
-    (a, b), _ = promote_operands("inexact", "comb", (N, k))
-    n, m = Array(a), Array(b)
+    n, m = promote_floats("comb", N, k)
     if repetition:
         n = n + m - 1
     inside = (n >= 0) & (m >= 0) & (m <= n)
@@ -165,8 +164,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     >>> print(special.poch(2.0, 2.0).round(4))
     6.0
     """
-    (a, b), _ = promote_operands("inexact", "poch", (z, m))
-    x, n = Array(a), Array(b)
+    x, n = promote_floats("poch", z, m)
     out = jnp.exp(gammaln(x + n) - gammaln(x)) * gammasgn(x + n) * gammasgn(x)
     return jnp.where(n == 0, 1, out)
 
@@ -184,7 +182,7 @@ def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
     n = arguments.check_int("d", np.asarray(d)[()])
     if n > _MAX_DIMENSIONS:
         raise ArgumentError(f"expected d <= {_MAX_DIMENSIONS}, got {n}")
-    x = Array(domain_node("inexact", a))
+    x = as_float(a)
     out = x * 0 + n * (n - 1) / 4 * float(np.log(np.pi))
     for j in range(n):
         out = out + gammaln(x - j / 2)
@@ -276,8 +274,7 @@ def _avoid_zero(x: Array) -> Array:
 
 def incomplete_gamma(a: ArrayLike, x: ArrayLike, upper: bool) -> Array:
     """Return the lower or upper regularized incomplete gamma function."""
-    nodes, _ = promote_operands("inexact", "gammainc", (a, x))
-    p, y = Array(nodes[0]), Array(nodes[1])
+    p, y = promote_floats("gammainc", a, x)
     invalid = ~(p > 0) | ~(y >= 0)
     zero, is_inf = y == 0, y == np.inf
     good_a = jnp.where(invalid, 1, p)
@@ -320,8 +317,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.betainc(1.0, 1.0, 0.25).round(5))
     0.25
     """
-    nodes, _ = promote_operands("inexact", "betainc", (a, b, x))
-    p, q, y = map(Array, nodes)
+    p, q, y = promote_floats("betainc", a, b, x)
     invalid = ~((p > 0) & (q > 0) & (y >= 0) & (y <= 1))
     at_end = (y == 0) | (y == 1)
     p, q = jnp.where(invalid, 1, p), jnp.where(invalid, 1, q)

@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import as_float, domain_node, promote_floats
 from fnx.core.formulas import bessel, error_functions
 from fnx.core.formulas import elementwise as basic
 from fnx.core.formulas import gamma as gammas
@@ -126,10 +126,6 @@ def expit(x: ArrayLike) -> Array:
     return apply(basic.SIGMOID, x)
 
 
-def as_float(x: ArrayLike) -> Array:
-    return Array(domain_node("inexact", x))
-
-
 def _float_keep_weak(x: ArrayLike) -> Array:
     """Convert x to a float dtype and preserve its weak type."""
     return Array(domain_node("inexact", x), asarray(x).weak)
@@ -157,11 +153,6 @@ def entr(x: ArrayLike) -> Array:
     return jnp.where(p < 0, -math.inf, -xlogy(p, p))
 
 
-def _promote_pair(name: str, p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
-    (a, b), _ = promote_operands("inexact", name, (p, q))
-    return Array(a), Array(b)
-
-
 @_docstr()
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """Return p log(p / q); 0 where p is 0, inf where only q is 0.
@@ -169,7 +160,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     >>> print(special.rel_entr(0.5, 0.5))
     0.0
     """
-    x, y = _promote_pair("rel_entr", p, q)
+    x, y = promote_floats("rel_entr", p, q)
     both, zero = (x > 0) & (y > 0), (x == 0) & (y >= 0)
     safe_x, safe_y = jnp.where(both, x, 1), jnp.where(both, y, 1)
     return jnp.where(both, safe_x * (jnp.log(safe_x) - jnp.log(safe_y)),
@@ -183,7 +174,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     >>> print(special.kl_div(0.5, 0.5))
     0.0
     """
-    x, y = _promote_pair("kl_div", p, q)
+    x, y = promote_floats("kl_div", p, q)
     return rel_entr(x, y) - x + y
 
 
@@ -194,7 +185,7 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     >>> print(special.boxcox(2.0, 1.0))
     1.0
     """
-    a, k = _promote_pair("boxcox", x, lmbda)
+    a, k = promote_floats("boxcox", x, lmbda)
     zero = k == 0
     return jnp.where(zero, jnp.log(a), jnp.expm1(xlogy(k, a)) / jnp.where(zero, 1, k))
 
@@ -206,7 +197,7 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     >>> print(special.boxcox1p(1.0, 1.0))
     1.0
     """
-    a, k = _promote_pair("boxcox1p", x, lmbda)
+    a, k = promote_floats("boxcox1p", x, lmbda)
     zero = k == 0
     return jnp.where(zero, jnp.log1p(a), jnp.expm1(xlog1py(k, a)) / jnp.where(zero, 1, k))
 

@@ -18,7 +18,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import as_float, promote_floats
 from fnx.core.support.errors import ArgumentError
 from fnx.lax.control_flow import fori_loop
 from fnx.lax.elementwise import stop_gradient
@@ -38,10 +38,6 @@ _docstr = DocTemplate(
     returns="An Array of the broadcast shape, of a float dtype.",
     imports="fnx.scipy.special as special",
     raises=("ShapeError: the shapes do not broadcast.",), wrap=compute_in_float32)
-
-
-def _float(x: ArrayLike) -> Array:
-    return Array(domain_node("inexact", x))
 
 
 def _odd_abs(x: Array) -> Array:
@@ -97,7 +93,7 @@ def exp1(x: ArrayLike) -> Array:
     >>> print(special.exp1(1.0).round(5))
     0.21938
     """
-    y = _float(x)
+    y = as_float(x)
     near = y < 1.5
     small, large = jnp.where(near & (y > 0), y, 1), jnp.where(near, 1.5, y)
     series = -jnp.log(small) - _EULER + _ein_series(small, 24)
@@ -113,7 +109,7 @@ def expi(x: ArrayLike) -> Array:
     >>> print(special.expi(1.0).round(5))
     1.89512
     """
-    y = _float(x)
+    y = as_float(x)
     near = jnp.abs(y) < 24
     positive = jnp.where((y > 0) & near, y, 1)
     series = jnp.log(positive) + _EULER - _ein_series(-positive, 90)
@@ -135,8 +131,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.expn(2, 1.0).round(5))
     0.1485
     """
-    (a, b), _ = promote_operands("inexact", "expn", (n, x))
-    order, y = jnp.broadcast_arrays(Array(a), Array(b))
+    order, y = promote_floats("expn", n, x)
     near = y < 1.5
     positive = jnp.where(y > 0, y, 1)
     out, last = jnp.exp(-positive) / positive, exp1(positive)
@@ -158,7 +153,7 @@ def dawsn(x: ArrayLike) -> Array:
     >>> print(special.dawsn(1.0).round(5))
     0.53808
     """
-    y = _float(x)
+    y = as_float(x)
     size = _odd_abs(y)
     near = size < 5
     inside = jnp.where(near, size, 0)
@@ -194,7 +189,7 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     >>> [round(float(v), 5) for v in special.sici(1.0)]
     [0.94608, 0.3374]
     """
-    y = _float(x)
+    y = as_float(x)
     size = _odd_abs(y)
     near = size < 6
     inside, large = jnp.where(near, size, 1), jnp.where(near, 6, size)
@@ -221,7 +216,7 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     >>> [round(float(v), 5) for v in special.fresnel(1.0)]
     [0.43826, 0.77989]
     """
-    y = _float(x)
+    y = as_float(x)
     size = _odd_abs(y)
     near = size < 4
     inside, large = jnp.where(near, size, 0), jnp.where(near | (size > 1e18), 4, size)
@@ -253,7 +248,7 @@ def spence(x: ArrayLike) -> Array:
     >>> print(special.spence(1.0))
     0.0
     """
-    y = _float(x)
+    y = as_float(x)
     safe = jnp.where(y > 0, y, 1)
     large, small = safe > 1.5, safe < 0.5
     log = jnp.log(safe)
@@ -282,9 +277,7 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.hyp1f1(1.0, 1.0, 0.0))
     1.0
     """
-    nodes, _ = promote_operands("inexact", "hyp1f1", (a, b, x))
-    p, q, y = map(Array, nodes)
-    p, q, y = jnp.broadcast_arrays(p, q, y)
+    p, q, y = promote_floats("hyp1f1", a, b, x)
     is_negative = y < 0  # 13.1.27
     p, z = jnp.where(is_negative, q - p, p), jnp.abs(y)
     total = _sum_series(z, lambda k: (p + k - 1) / (q + k - 1) * z / k)
@@ -300,9 +293,7 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.hyp2f1(1.0, 1.0, 1.0, 0.0))
     1.0
     """
-    nodes, _ = promote_operands("inexact", "hyp2f1", (a, b, c, x))
-    p, q, r, y = map(Array, nodes)
-    p, q, r, y = jnp.broadcast_arrays(p, q, r, y)
+    p, q, r, y = promote_floats("hyp2f1", a, b, c, x)
     is_negative = y < 0  # 15.3.4
     z = jnp.where(is_negative, y / (y - 1), y)
     q2 = jnp.where(is_negative, r - q, q)
@@ -318,8 +309,7 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     >>> print(special.owens_t(0.0, 1.0).round(5))
     0.125
     """
-    (x, y), _ = promote_operands("inexact", "owens_t", (h, a))
-    height, slope = jnp.broadcast_arrays(Array(x), Array(y))
+    height, slope = promote_floats("owens_t", h, a)
     square = (height * height)[..., None]
     # substitute t = tan(s)
     def f(s: Array) -> Array:
@@ -358,7 +348,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     order, start = arguments.check_int("v", v), arguments.check_int("n_iter", n_iter)
     if order < 0 or start <= order:
         raise ArgumentError(f"expected 0 <= v < n_iter, got {order} and {start}")
-    x = _float(z)
+    x = as_float(z)
     zero = x == 0
     y = jnp.where(zero, 1, x)
     above, current = x * 0, x * 0 + 1e-30

@@ -58,6 +58,16 @@ def domain_node(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UO
     return as_node(x, to)
 
 
+def as_float(x: ArrayLike) -> Array:
+    """Convert an operand to an Array of floats that is not weak."""
+    return Array(domain_node("inexact", x))
+
+
+def promote_floats(name: str, *xs: ArrayLike) -> list[Array]:
+    """Convert operands to Arrays of one float dtype and shape."""
+    return [Array(node) for node in promote_operands("inexact", name, xs)[0]]
+
+
 def number_const(x: Any, to: DType, shape: Shape) -> UOp:
     """Return a Python number as a constant, cached because eager loops reuse the same numbers."""
     if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys

@@ -79,10 +79,6 @@ class ElementwiseFn:
 # ---- domains: (name of the function, promoted dtype) -> dtype of the operands --------------------
 
 
-def _any(name: str, t: DType) -> DType:
-    return t
-
-
 def _number(name: str, t: DType) -> DType:
     if t.is_bool:
         raise DTypeError(f"{name}: expected numbers, got bool",
@@ -94,14 +90,6 @@ def _integer(name: str, t: DType) -> DType:
     return dtypes.int32 if t.is_bool else t
 
 
-def _inexact(name: str, t: DType) -> DType:
-    return dtypes.inexact(t)
-
-
-def _float(name: str, t: DType) -> DType:
-    return t if t.is_float else dtypes.default_width(dtypes.float64)
-
-
 def _bits(name: str, t: DType) -> DType:
     if t.is_float:
         raise DTypeError(f"{name}: expected integers or bools, got {t}",
@@ -109,17 +97,12 @@ def _bits(name: str, t: DType) -> DType:
     return t
 
 
-def _whole(name: str, t: DType) -> DType:
-    return _integer(name, _bits(name, t))
-
-
-def _truth(name: str, t: DType) -> DType:
-    return dtypes.bool_
-
-
 DOMAINS: dict[str, Callable[[str, DType], DType]] = {
-    "any": _any, "number": _number, "integer": _integer, "inexact": _inexact,
-    "float": _float, "bits": _bits, "whole": _whole, "truth": _truth}
+    "any": lambda name, t: t, "number": _number, "integer": _integer,
+    "inexact": lambda name, t: dtypes.inexact(t),
+    "float": lambda name, t: t if t.is_float else dtypes.default_width(dtypes.float64),
+    "bits": _bits, "whole": lambda name, t: _integer(name, _bits(name, t)),
+    "truth": lambda name, t: dtypes.bool_}
 
 
 # ---- functions that are more than one op ------------------------------------------------------

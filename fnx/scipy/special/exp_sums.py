@@ -10,7 +10,8 @@ import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.lax.special_functions import IMPORTS, as_float
+from fnx.core.array.promotion import as_float
+from fnx.lax.special_functions import IMPORTS
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 

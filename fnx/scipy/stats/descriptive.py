@@ -11,7 +11,7 @@ from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
+from fnx.core.array.promotion import as_float
 from fnx.numpy.sets import unique
 from fnx.transforms.vmap import vmap
 
@@ -124,7 +124,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
     1.0
     """
     arguments.check_choice("nan_policy", nan_policy, ("propagate", "omit"))
-    x = Array(domain_node("inexact", a, None))
+    x = as_float(a)
     if nan_policy == "omit":
         count = (~jnp.isnan(x)).sum(axis, keepdims=keepdims)
         return jnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / jnp.sqrt(count).astype(x.dtype)
