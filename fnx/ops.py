@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,9 +32,23 @@ _docstr = DocTemplate(
             "TracedValueError: no ``num_segments`` in a trace."))
 
 
-def _segment_reduce(method: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
-                    num_segments: int | None, bucket_size: None, mode: SegmentMode,
-                    out_sharding: None) -> Array:
+def _min_value(x: Array) -> Any:
+    t = x._dtype
+    return -np.inf if t.is_float else t.limits[0]
+
+
+def _max_value(x: Array) -> Any:
+    t = x._dtype
+    return np.inf if t.is_float else t.limits[1]
+
+
+@_docstr.family()
+def _segment_reduction(
+        reduction: tuple[str, Callable[[Array], Any]], data: ArrayLike, segment_ids: ArrayLike,
+        num_segments: int | None = None, indices_are_sorted: bool = False,
+        unique_indices: bool = False, bucket_size: None = None, mode: SegmentMode = None,
+        out_sharding: None = None) -> Array:
+    method, start = reduction
     arguments.check_choice("mode", mode, ("drop", "clip", "fill", "promise_in_bounds", None))
     if bucket_size is not None or out_sharding is not None:
         raise ArgumentError("expected bucket_size=None and out_sharding=None",
@@ -51,70 +66,18 @@ def _segment_reduce(method: str, start: Any, data: ArrayLike, segment_ids: Array
     return result
 
 
-def _min_value(x: Array) -> Any:
-    t = x._dtype
-    return -np.inf if t.is_float else t.limits[0]
-
-
-def _max_value(x: Array) -> Any:
-    t = x._dtype
-    return np.inf if t.is_float else t.limits[1]
-
-
-@_docstr()
-def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-                indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: SegmentMode = None,
-                out_sharding: None = None) -> Array:
-    """Sum the rows of each segment.
-
-    >>> ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))
-    Array([1, 2], dtype=int32)
-    """
-    return _segment_reduce("add", lambda x: 0, data, segment_ids, num_segments, bucket_size, mode,
-                           out_sharding)
-
-
-@_docstr()
-def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                 bucket_size: None = None, mode: SegmentMode = None,
-                 out_sharding: None = None) -> Array:
-    """Multiply the rows of each segment.
-
-    >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))
-    Array([2, 3], dtype=int32)
-    """
-    return _segment_reduce("multiply", lambda x: 1, data, segment_ids, num_segments, bucket_size,
-                           mode, out_sharding)
-
-
-@_docstr()
-def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-                indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: SegmentMode = None,
-                out_sharding: None = None) -> Array:
-    """Take the maximum over the rows of each segment.
-
-    >>> ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))
-    Array([1, 2], dtype=int32)
-    """
-    return _segment_reduce("max", _min_value, data, segment_ids, num_segments, bucket_size, mode,
-                           out_sharding)
-
-
-@_docstr()
-def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
-                indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: SegmentMode = None,
-                out_sharding: None = None) -> Array:
-    """Take the minimum over the rows of each segment.
-
-    >>> ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))
-    Array([0, 2], dtype=int32)
-    """
-    return _segment_reduce("min", _max_value, data, segment_ids, num_segments, bucket_size, mode,
-                           out_sharding)
+segment_sum = _segment_reduction(
+    ("add", lambda x: 0), "segment_sum", "Sum the rows of each segment.",
+    "ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))", "Array([1, 2], dtype=int32)")
+segment_prod = _segment_reduction(
+    ("multiply", lambda x: 1), "segment_prod", "Multiply the rows of each segment.",
+    "ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))", "Array([2, 3], dtype=int32)")
+segment_max = _segment_reduction(
+    ("max", _min_value), "segment_max", "Take the maximum over the rows of each segment.",
+    "ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))", "Array([1, 2], dtype=int32)")
+segment_min = _segment_reduction(
+    ("min", _max_value), "segment_min", "Take the minimum over the rows of each segment.",
+    "ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))", "Array([0, 2], dtype=int32)")
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name

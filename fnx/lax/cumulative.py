@@ -177,51 +177,31 @@ _docstr = DocTemplate(
     raises=("AxisError: the axis is out of range.",), imports="fnx.lax as lax, fnx.numpy as jnp")
 
 
-def _cumulative(x: Array, axis: int, reverse: bool, monoid: Op, name: str) -> Array:
+@_docstr.family()
+def _cumulative(kind: tuple[Op, str], operand: ArrayLike, axis: int = 0, reverse: bool = False
+                ) -> Array:
+    monoid, name = kind
+    x = asarray(operand) if monoid in (ops.MAX, ops.MIN) else Array(domain_node("integer", operand))
     return Array(cumulative(x._node, axes.normalize_axis(axis, x.ndim), monoid, reverse, name),
                  x.weak)
 
 
-@_docstr()
-def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Return the cumulative sum along an axis, from its end if ``reverse``.
-
-    >>> lax.cumsum(jnp.arange(3), reverse=True)
-    Array([3, 3, 2], dtype=int32)
-    """
-    numbers = Array(domain_node("integer", operand))
-    return _cumulative(numbers, axis, reverse, ops.ADD, "cumsum")
-
-
-@_docstr()
-def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Return the cumulative product along an axis, from its end if ``reverse``.
-
-    >>> lax.cumprod(jnp.arange(1, 4))
-    Array([1, 2, 6], dtype=int32)
-    """
-    numbers = Array(domain_node("integer", operand))
-    return _cumulative(numbers, axis, reverse, ops.MUL, "cumprod")
-
-
-@_docstr()
-def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Return the cumulative maximum along an axis, from its end if ``reverse``.
-
-    >>> lax.cummax(jnp.asarray([1, 3, 2]))
-    Array([1, 3, 3], dtype=int32)
-    """
-    return _cumulative(asarray(operand), axis, reverse, ops.MAX, "cummax")
-
-
-@_docstr()
-def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Return the cumulative minimum along an axis, from its end if ``reverse``.
-
-    >>> lax.cummin(jnp.asarray([3, 1, 2]))
-    Array([3, 1, 1], dtype=int32)
-    """
-    return _cumulative(asarray(operand), axis, reverse, ops.MIN, "cummin")
+cumsum = _cumulative(
+    (ops.ADD, "cumsum"), "cumsum",
+    "Return the cumulative sum along an axis, from its end if ``reverse``.",
+    "lax.cumsum(jnp.arange(3), reverse=True)", "Array([3, 3, 2], dtype=int32)")
+cumprod = _cumulative(
+    (ops.MUL, "cumprod"), "cumprod",
+    "Return the cumulative product along an axis, from its end if ``reverse``.",
+    "lax.cumprod(jnp.arange(1, 4))", "Array([1, 2, 6], dtype=int32)")
+cummax = _cumulative(
+    (ops.MAX, "cummax"), "cummax",
+    "Return the cumulative maximum along an axis, from its end if ``reverse``.",
+    "lax.cummax(jnp.asarray([1, 3, 2]))", "Array([1, 3, 3], dtype=int32)")
+cummin = _cumulative(
+    (ops.MIN, "cummin"), "cummin",
+    "Return the cumulative minimum along an axis, from its end if ``reverse``.",
+    "lax.cummin(jnp.asarray([3, 1, 2]))", "Array([3, 1, 1], dtype=int32)")
 
 
 @_docstr(

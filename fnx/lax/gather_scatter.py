@@ -19,6 +19,7 @@ import fnx.numpy as jnp
 from fnx.core.array import arguments, axes, indexing
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr, where
@@ -263,83 +264,58 @@ def _scatter_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: U
     return build.scatter(x, plan.indices(starts), value, monoid, plan.indexed_axes)
 
 
-def _scatter_docstr(what: str,
-                    result: str) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
-    """Return a decorator that gives a scatter its docstring and makes it public."""
-    def decorate(f: Callable[..., Array]) -> Callable[..., Array]:
-        f.__doc__ = f"""An array with windows at places that are data {what}.
-
-        Args:
-            operand: an Array or what ``asarray`` takes.
-            scatter_indices: integers; the last axis has the vectors that say where windows begin.
-            updates: over the other axes of the indices and those of windows, of the operand's
-                dtype.
-            dimension_numbers: which axes are which.
-            indices_are_sorted: a promise, which nothing here needs.
-            unique_indices: a promise, which nothing here needs.
-            mode: of windows that are not inside: "drop" (default), "clip" or
-                "promise_in_bounds", or a GatherScatterMode.
-
-        Returns:
-            An Array of the shape and dtype of the operand. Updates of one place follow one
-            another in the order of the indices.
-
-        Raises:
-            ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
-            AxisError: an axis that is not there, or is named twice.
-            ShapeError: windows larger than the array; updates of another shape.
-            DTypeError: indices that are no integers; updates of another dtype.
-
-        >>> import fnx.lax as lax, fnx.numpy as jnp
-        >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
-        >>> x, at = jnp.asarray([5, 6, 7]), jnp.asarray([[2], [0], [2]])
-        >>> lax.{f.__name__}(x, at, jnp.asarray([1, 2, 9]), numbers)
-        Array({result}, dtype=int32)
-        """
-        return public_api(f)
-    return decorate
+_docstr = DocTemplate(
+    operand="an Array or what ``asarray`` takes.",
+    scatter_indices="integers; the last axis has the vectors that say where windows begin.",
+    updates="over the other axes of the indices and those of windows, of the operand's\ndtype.",
+    dimension_numbers="which axes are which.",
+    indices_are_sorted="a promise, which nothing here needs.",
+    unique_indices="a promise, which nothing here needs.",
+    mode='of windows that are not inside: "drop" (default), "clip" or\n'
+         '"promise_in_bounds", or a GatherScatterMode.',
+    returns="An Array of the shape and dtype of the operand. Updates of one place follow one\n"
+            "another in the order of the indices.",
+    raises=("ArgumentError: dimension numbers of another kind, or that do not fit; another mode.",
+            "AxisError: an axis that is not there, or is named twice.",
+            "ShapeError: windows larger than the array; updates of another shape.",
+            "DTypeError: indices that are no integers; updates of another dtype."),
+    imports="fnx.lax as lax, fnx.numpy as jnp")
+_SUMMARY = "An array with windows at places that are data {}."
+_EXAMPLE = """numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> x, at = jnp.asarray([5, 6, 7]), jnp.asarray([[2], [0], [2]])
+    >>> lax.{}(x, at, jnp.asarray([1, 2, 9]), numbers)"""
 
 
-@_scatter_docstr("replaced", "[2, 6, 9]")
-def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-            dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-            unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, None, mode)
+@_docstr.family()
+def _scattering(kind: tuple[Op | None, bool], operand: ArrayLike, scatter_indices: ArrayLike,
+                updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *,
+                indices_are_sorted: bool = False, unique_indices: bool = False,
+                mode: ScatterModeLike = None) -> Array:
+    monoid, is_negative = kind
+    values = -asarray(updates) if is_negative else updates
+    return _scatter(operand, scatter_indices, values, dimension_numbers, monoid, mode)
 
 
-@_scatter_docstr("to which updates are added", "[ 7,  6, 17]")
-def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.ADD, mode)
-
-
-@_scatter_docstr("from which updates are subtracted", "[ 3,  6, -3]")
-def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, -asarray(updates), dimension_numbers, ops.ADD, mode)
-
-
-@_scatter_docstr("with which updates are multiplied", "[10,  6, 63]")
-def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MUL, mode)
-
-
-@_scatter_docstr("of which the smaller of them and updates stay", "[2, 6, 1]")
-def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MIN, mode)
-
-
-@_scatter_docstr("of which the larger of them and updates stay", "[5, 6, 9]")
-def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
-    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MAX, mode)
+scatter = _scattering(
+    (None, False), "scatter", _SUMMARY.format("replaced"),
+    _EXAMPLE.format("scatter"), "Array([2, 6, 9], dtype=int32)")
+scatter_add = _scattering(
+    (ops.ADD, False), "scatter_add", _SUMMARY.format("to which updates are added"),
+    _EXAMPLE.format("scatter_add"), "Array([ 7,  6, 17], dtype=int32)")
+scatter_sub = _scattering(
+    (ops.ADD, True), "scatter_sub", _SUMMARY.format("from which updates are subtracted"),
+    _EXAMPLE.format("scatter_sub"), "Array([ 3,  6, -3], dtype=int32)")
+scatter_mul = _scattering(
+    (ops.MUL, False), "scatter_mul", _SUMMARY.format("with which updates are multiplied"),
+    _EXAMPLE.format("scatter_mul"), "Array([10,  6, 63], dtype=int32)")
+scatter_min = _scattering(
+    (ops.MIN, False), "scatter_min",
+    _SUMMARY.format("of which the smaller of them and updates stay"),
+    _EXAMPLE.format("scatter_min"), "Array([2, 6, 1], dtype=int32)")
+scatter_max = _scattering(
+    (ops.MAX, False), "scatter_max",
+    _SUMMARY.format("of which the larger of them and updates stay"),
+    _EXAMPLE.format("scatter_max"), "Array([5, 6, 9], dtype=int32)")
 
 
 @public_api

@@ -76,24 +76,20 @@ def pmean(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) 
     return tree.map(lambda t: jnp.divide(t, size), total)
 
 
-@_docstr()
-def pmax(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -> Any:
-    """Return the maximum over a named axis.
-
-    >>> fnx.vmap(lambda x: x - fnx.lax.pmax(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
-    Array([-2.,  0.], dtype=float32)
-    """
-    return _all_reduce(x, axis_name, axis_index_groups, ops.MAX)
+@_docstr.family()
+def _extreme(monoid: ops.Op, x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None
+             ) -> Any:
+    return _all_reduce(x, axis_name, axis_index_groups, monoid)
 
 
-@_docstr()
-def pmin(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -> Any:
-    """Return the minimum over a named axis.
-
-    >>> fnx.vmap(lambda x: x - fnx.lax.pmin(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
-    Array([0., 2.], dtype=float32)
-    """
-    return _all_reduce(x, axis_name, axis_index_groups, ops.MIN)
+pmax = _extreme(
+    ops.MAX, "pmax", "Return the maximum over a named axis.",
+    'fnx.vmap(lambda x: x - fnx.lax.pmax(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))',
+    "Array([-2.,  0.], dtype=float32)")
+pmin = _extreme(
+    ops.MIN, "pmin", "Return the minimum over a named axis.",
+    'fnx.vmap(lambda x: x - fnx.lax.pmin(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))',
+    "Array([0., 2.], dtype=float32)")
 
 
 @_docstr(returns="A pytree like x, of larger arrays.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import fnx.numpy as jnp
 from fnx.core.array import array_operators
@@ -30,101 +30,51 @@ _arg_docstr = DocTemplate(
     returns="An Array without the axis, of the index dtype.",
     raises=("ShapeError: the axis is empty.", "AxisError: the axis is out of range."),
     imports=_IMPORTS)
-_NUMERIC_OPERAND = "an Array or array-like of integers or floats."
-_BITS_OPERAND = "an Array or array-like of bool or integers."
 
 
-def _reduce(monoid: Op, x: ArrayLike, axes: Sequence[int]) -> Array:
-    return Array(reduce_axes(asarray(x)._node, monoid, tuple(axes), False))
-
-
-@_docstr(operand=_NUMERIC_OPERAND)
-def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the sum over axes.
-
-    >>> lax.reduce_sum(jnp.asarray([1, 2, 4]), (0,))
-    Array(7, dtype=int32)
-    """
-    return _reduce(ops.ADD, operand, axes)
-
-
-@_docstr(operand=_NUMERIC_OPERAND)
-def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the product over axes.
-
-    >>> lax.reduce_prod(jnp.asarray([1, 2, 4]), (0,))
-    Array(8, dtype=int32)
-    """
-    return _reduce(ops.MUL, operand, axes)
-
-
-@_docstr()
-def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the maximum over axes; NaN propagates.
-
-    >>> lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))
-    Array(4, dtype=int32)
-    """
+def _reduce(monoid: Op, operand: ArrayLike, axes: Sequence[int]) -> Array:
     x = asarray(operand)
-    return _reduce(ops.MAX.for_dtype(x._dtype), x, axes)
+    if monoid in (ops.MAX, ops.MIN):
+        monoid = monoid.for_dtype(x._dtype)
+    return Array(reduce_axes(x._node, monoid, tuple(axes), False))
 
 
-@_docstr()
-def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the minimum over axes; NaN propagates.
+_number_reduction = _docstr.family(operand="an Array or array-like of integers or floats.")(_reduce)
+_extreme = _docstr.family()(_reduce)
+_bit_reduction = _docstr.family(operand="an Array or array-like of bool or integers.")(_reduce)
 
-    >>> lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))
-    Array(1, dtype=int32)
-    """
-    x = asarray(operand)
-    return _reduce(ops.MIN.for_dtype(x._dtype), x, axes)
-
-
-@_docstr(operand=_BITS_OPERAND)
-def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the bitwise and over axes.
-
-    >>> lax.reduce_and(jnp.asarray([3, 6]), (0,))
-    Array(2, dtype=int32)
-    """
-    return _reduce(ops.AND, operand, axes)
-
-
-@_docstr(operand=_BITS_OPERAND)
-def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the bitwise or over axes.
-
-    >>> lax.reduce_or(jnp.asarray([3, 6]), (0,))
-    Array(7, dtype=int32)
-    """
-    return _reduce(ops.OR, operand, axes)
+reduce_sum = _number_reduction(
+    ops.ADD, "reduce_sum", "Return the sum over axes.",
+    "lax.reduce_sum(jnp.asarray([1, 2, 4]), (0,))", "Array(7, dtype=int32)")
+reduce_prod = _number_reduction(
+    ops.MUL, "reduce_prod", "Return the product over axes.",
+    "lax.reduce_prod(jnp.asarray([1, 2, 4]), (0,))", "Array(8, dtype=int32)")
+reduce_max = _extreme(
+    ops.MAX, "reduce_max", "Return the maximum over axes; NaN propagates.",
+    "lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))", "Array(4, dtype=int32)")
+reduce_min = _extreme(
+    ops.MIN, "reduce_min", "Return the minimum over axes; NaN propagates.",
+    "lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))", "Array(1, dtype=int32)")
+reduce_and = _bit_reduction(
+    ops.AND, "reduce_and", "Return the bitwise and over axes.",
+    "lax.reduce_and(jnp.asarray([3, 6]), (0,))", "Array(2, dtype=int32)")
+reduce_or = _bit_reduction(
+    ops.OR, "reduce_or", "Return the bitwise or over axes.",
+    "lax.reduce_or(jnp.asarray([3, 6]), (0,))", "Array(7, dtype=int32)")
+reduce_xor = _bit_reduction(
+    ops.XOR, "reduce_xor", "Return the bitwise exclusive or over axes.",
+    "lax.reduce_xor(jnp.asarray([3, 6]), (0,))", "Array(5, dtype=int32)")
 
 
-@_docstr(operand=_BITS_OPERAND)
-def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Return the bitwise exclusive or over axes.
-
-    >>> lax.reduce_xor(jnp.asarray([3, 6]), (0,))
-    Array(5, dtype=int32)
-    """
-    return _reduce(ops.XOR, operand, axes)
+@_arg_docstr.family()
+def _arg_extreme(argextreme: Callable[..., Array], operand: ArrayLike, axis: int,
+                 index_dtype: DTypeLike = int) -> Array:
+    return array_operators.astype(argextreme(operand, axis), index_dtype)
 
 
-@_arg_docstr()
-def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
-    """Return the first index of the maximum along an axis.
-
-    >>> print(lax.argmax(jnp.arange(3), 0, int))
-    2
-    """
-    return array_operators.astype(jnp.argmax(operand, axis), index_dtype)
-
-
-@_arg_docstr()
-def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
-    """Return the first index of the minimum along an axis.
-
-    >>> print(lax.argmin(jnp.arange(3), 0, int))
-    0
-    """
-    return array_operators.astype(jnp.argmin(operand, axis), index_dtype)
+argmax = _arg_extreme(
+    jnp.argmax, "argmax", "Return the first index of the maximum along an axis.",
+    "print(lax.argmax(jnp.arange(3), 0, int))", "2")
+argmin = _arg_extreme(
+    jnp.argmin, "argmin", "Return the first index of the minimum along an axis.",
+    "print(lax.argmin(jnp.arange(3), 0, int))", "0")
