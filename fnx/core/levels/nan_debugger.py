@@ -23,6 +23,7 @@ import numpy as np
 
 from fnx.core.ir import accessors, build, low_precision, ops
 from fnx.core.ir.dtypes import NUMPY_DTYPES, NDArray, as_dtype
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
 from fnx.core.scope import callbacks
@@ -167,13 +168,11 @@ class _Search:
         return _Search(body, args, self.check).find(body.src[result])
 
     def call(self, call: UOp, result: int) -> Origin | int | None:
-        return self.find_in_body(call.src[0], self._operands(call), result)
-
-    def cond(self, call: UOp, result: int) -> Origin | int | None:
-        n = call.arg.n_branches
-        which = min(max(int(self.values[call.src[n]]), 0), n - 1)
-        found = self.find_in_body(call.src[which], self._operands(call)[1:], result)
-        return found + 1 if isinstance(found, int) else found
+        op, which = OpBodies(call), 0
+        if op.selector:
+            which = min(max(int(self.values[op.selector[0]]), 0), len(op.steps) - 1)
+        found = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result)
+        return found + len(op.selector) if isinstance(found, int) else found
 
     def scan(self, call: UOp, result: int) -> Origin | int | None:
         arg, body, args = call.arg, call.src[0], self._operands(call)
@@ -222,7 +221,7 @@ class _Search:
 _SEARCH_RULES: dict[ops.Op, Callable[[_Search, UOp, int], Origin | int | None]] = {
     ops.CALL: lambda s, call, result: s.call(call, result)
     if call.src[0].op is ops.FUNCTION else _search_kernel(s, call, result),
-    ops.COND: _Search.cond, ops.SCAN: _Search.scan, ops.WHILE: _Search.while_,
+    ops.COND: _Search.call, ops.SCAN: _Search.scan, ops.WHILE: _Search.while_,
     ops.CUSTOM: _Search.call}
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.bounds_checks import NO_FAULT, BoundsCheck, bounds_fault, parse_check
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute
 from fnx.lower.tensor.inline import inline
 
@@ -76,69 +77,44 @@ def inherit_location(result: UOp, node: UOp) -> UOp:
     return result
 
 
-def _check_scan(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
-    (outs, faults), arg = bodies[0], node.arg
-    first = arg.n_consts + arg.n_carries
+def _check_loop(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
+    """Add the faults of the body as carries. Indices in a condition are not checked."""
+    op, (step,), (outs, faults) = OpBodies(node), OpBodies(node).steps, bodies[-1]
+    n, first = op.n_carries, op.n_consts + op.n_carries
     n_added = 1 + len(faults)  # new carries, before the xs
     shifted_params = {p: build.param(slot + n_added, p.dtype, p.shape)
-                      for slot, p in build.params(node.src[0]).items() if slot >= first}
+                      for slot, p in build.params(step).items() if slot >= first}
     values = substitute([*outs, *[value for value, _ in faults]], shifted_params)
-    carries = _FaultCarries([(v, c) for v, (_, c) in zip(values[len(outs):], faults)], first,
-                            arg.name)
-    body = build.function([*values[:arg.n_carries], *carries.next_values,
-                           *values[arg.n_carries:len(outs)]],
-                          node.src[0].arg.n_params + n_added, node.src[0].arg.name)
-    operands = accessors.operands(node)
-    scan_results = build_calls.scan(body, arg.length, operands[:arg.n_consts],
-                                    [*operands[arg.n_consts:first], *carries.initial_values],
-                                    operands[first:], arg.reverse, arg.name, arg.checkpoint)
-    added_range = arg.n_carries, arg.n_carries + n_added
-    original_results = [*scan_results[:added_range[0]], *scan_results[added_range[1]:]]
-    return (dict(enumerate(original_results)),
-            carries.faults(scan_results[added_range[0]:added_range[1]]))
+    added = _FaultCarries([(v, c) for v, (_, c) in zip(values[len(outs):], faults)], first,
+                          node.arg.name)
+    n_params = len(op.operands) + n_added
+    checked = [build.function(c.src, n_params, c.arg.name) for c in op.conditions]
+    checked.append(build.function([*values[:n], *added.next_values, *values[n:len(outs)]],
+                                  n_params, step.arg.name))
+    consts, carries, rest = op.split(op.operands)
+    results = build.results(op.rebuild(checked, [consts, [*carries, *added.initial_values], rest]))
+    return (dict(enumerate([*results[:n], *results[n + n_added:]])),
+            added.faults(results[n:n + n_added]))
 
 
-def _check_while(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
-    """Add the faults of the body as carries. Indices in the condition are not checked."""
-    (outs, faults), arg = bodies[1], node.arg
-    operands = accessors.operands(node)
-    carries = _FaultCarries(faults, len(operands), arg.name)
-    condition, body = accessors.bodies(node)
-    n_params = len(operands) + carries.count
-    results = build_calls.while_(build.function(condition.src, n_params, condition.arg.name),
-                                 build.function([*outs, *carries.next_values], n_params,
-                                                body.arg.name),
-                                 operands[:arg.n_consts],
-                                 [*operands[arg.n_consts:], *carries.initial_values], arg.name)
-    return dict(enumerate(results[:len(outs)])), carries.faults(results[len(outs):])
-
-
-def _check_cond(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
+def _check_branches(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
     """Return the faults of the branch taken, and none for the others."""
-    faults = [fault for _, found in bodies for fault in found]
+    op, faults = OpBodies(node), [fault for _, found in bodies for fault in found]
     branches = []
     offset = 0
-    for (outs, branch_faults), branch in zip(bodies, accessors.bodies(node)):
+    for (outs, branch_faults), branch in zip(bodies, op.steps):
         values = [build.const(NO_FAULT, dtypes.int32, value.shape) for value, _ in faults]
         values[offset:offset + len(branch_faults)] = [value for value, _ in branch_faults]
         offset += len(branch_faults)
         branches.append(build.function([*outs, *values], branch.arg.n_params, branch.arg.name))
-    branch_index, *operands = node.src[len(branches):]
-    results = build_calls.cond(branches, branch_index, operands, node.arg.name)
-    n = len(results) - len(faults)
+    results = build.results(op.rebuild(branches, op.split(op.operands)))
+    n = len(node.arg.outs)
     return dict(enumerate(results[:n])), [(v, c) for v, (_, c) in zip(results[n:], faults)]
 
 
-def _check_call(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
-    (outs, faults), fn = bodies[0], node.src[0]
-    body = build.function([*outs, *[value for value, _ in faults]], fn.arg.n_params, fn.arg.name)
-    results = build_calls.call(body, node.src[1:], node.arg.name, node.arg.policy)
-    return dict(enumerate(results[:len(outs)])), [
-        (v, c) for v, (_, c) in zip(results[len(outs):], faults)]
-
-
 _BODY_CHECKERS: dict[ops.Op, Callable[[UOp, Sequence[CheckedBody]], CheckedResults]] = {
-    ops.SCAN: _check_scan, ops.WHILE: _check_while, ops.COND: _check_cond, ops.CALL: _check_call}
+    ops.SCAN: _check_loop, ops.WHILE: _check_loop, ops.COND: _check_branches,
+    ops.CALL: _check_branches}
 
 
 class _FaultCarries:

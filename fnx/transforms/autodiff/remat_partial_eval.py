@@ -13,10 +13,11 @@ Results of Python callbacks are always saved: callbacks do not run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
-from fnx.core.ir import accessors, build, build_calls, ops
+from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.derivations import Derivation, register_derivation
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.record import Record
 from fnx.transforms.autodiff import policies
@@ -71,11 +72,11 @@ def partial_eval(outs: Sequence[UOp], later: Sequence[UOp], sources: Container[U
     needed = toposort(later, stop=saves)
     nodes: dict[UOp, _Split] = {}
     for node in needed:
-        if node in primal and node.op in _SPLIT_RULES and not policies.has_own_policy(node):
+        if node in primal and node.op in _SPLIT_OPS and not policies.has_own_policy(node):
             wanted = tuple(sorted({g.arg for g in needed
                                    if g.op is ops.GETTUPLE and g.src[0] is node
                                    and not saves(g)}))
-            split = yield from _SPLIT_RULES[node.op](node, wanted, policy)
+            split = yield from _split(node, wanted, policy)
             if split is not None:
                 nodes[node] = split
     at_once = [node for node in needed if saves(node)]
@@ -89,25 +90,36 @@ def partial_eval(outs: Sequence[UOp], later: Sequence[UOp], sources: Container[U
 
 
 class _Split:
-    """A node in two versions: ``save`` builds the one that returns saved values, ``repeat`` the
-    one that takes them."""
+    """A node in two versions: with the bodies ``saving`` it also returns saved values, with the
+    bodies ``recomputing`` it takes them, and returns the results ``needed``."""
 
-    def __init__(self, n_outs: int, wanted: Sequence[int],
-                 save: Callable[[Sequence[UOp]], Sequence[UOp]],
-                 repeat: Callable[[Sequence[UOp], Sequence[UOp]], Mapping[int, UOp]]) -> None:
-        self.n_outs, self.needed, self.save, self.repeat = n_outs, wanted, save, repeat
+    def __init__(self, node: UOp, saving: Sequence[UOp], recomputing: Sequence[UOp],
+                 needed: Sequence[int]) -> None:
+        self.node, self.saving, self.recomputing, self.needed = node, saving, recomputing, needed
         self.results: Sequence[UOp] = ()
         self.x_factors: Sequence[UOp] = ()
         self.recomputed: Mapping[int, UOp] = {}
+
+    def save(self, src: tuple[UOp, ...]) -> UOp:
+        node = self._rebuild(self.saving, src, ())
+        results, n = build.results(node), len(self.node.arg.outs)
+        self.results, self.x_factors = results[:n], results[n:]
+        return node
+
+    def recompute(self, src: tuple[UOp, ...]) -> None:
+        node = self._rebuild(self.recomputing, src, self.x_factors)
+        self.recomputed = dict(zip(self.needed, build.results(node)))
+
+    def _rebuild(self, bodies: Sequence[UOp], src: tuple[UOp, ...], saved: Sequence[UOp]) -> UOp:
+        op = OpBodies(self.node.with_operands(src))
+        consts, carries, rest = op.split(op.operands)
+        return op.rebuild(bodies, [consts, carries, [*rest, *saved]])
 
 
 def _save_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     split = nodes.get(node)
     if split is not None:
-        results = split.save(src)
-        split.results, split.x_factors = results[:split.n_outs], results[split.n_outs:]
-        rebuilt: UOp = results[0].src[0]
-        return rebuilt
+        return split.save(src)
     if node.op is ops.GETTUPLE and node.src[0] in nodes:
         result: UOp = nodes[node.src[0]].results[node.arg]
         return result
@@ -117,7 +129,7 @@ def _save_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) -> 
 def _rerun_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     split = nodes.get(node)
     if split is not None:
-        split.recomputed = split.repeat(src, split.x_factors)
+        split.recompute(src)
         return node  # dead: its GETTUPLEs are replaced
     if node.op is ops.GETTUPLE and node.src[0] in nodes:
         result: UOp = nodes[node.src[0]].recomputed[node.arg]
@@ -150,76 +162,38 @@ def _derive_remat(body: UOp, key: RematKey) -> Derivation[SavedAndRecomputed]:
 # ---- nodes --------------------------------------------------------------------------------------
 
 
-def _split_call(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivation[_Split | None]:
-    body, arg = node.src[0], node.arg
-    if body.op is not ops.FUNCTION:
-        return None
-    forms: SavedAndRecomputed = yield body, RematKey(policy, wanted)
-    saving, again = forms.saving, forms.recompute_form
-    if saving is None or again is None:
-        return None
-    return _Split(len(arg.outs), wanted, lambda src: build_calls.call(saving, src[1:], arg.name),
-                  lambda src, kept: dict(zip(wanted, build_calls.call(again, [*src[1:], *kept],
-                                                                      arg.name))))
+_SPLIT_OPS = (ops.CALL, ops.SCAN, ops.COND)
 
 
-def _split_scan(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivation[_Split | None]:
-    body, arg = node.src[0], node.arg
-    n = arg.n_carries
-    ys = tuple([o for o in wanted if o >= n])
-    forms: SavedAndRecomputed = yield body, RematKey(policy, (*range(n), *ys))
-    saving, again = forms.saving, forms.recompute_form
-    if saving is None or again is None:
-        return None
-
-    def scan(fn: UOp, src: Sequence[UOp], kept: Sequence[UOp]) -> tuple[UOp, ...]:
-        args = src[1:]
-        first, rows = arg.n_consts, arg.n_consts + n
-        return build_calls.scan(fn, arg.length, args[:first], args[first:rows],
-                                [*args[rows:], *kept], arg.reverse, arg.name)
-
-    def repeat(src: Sequence[UOp], kept: Sequence[UOp]) -> Mapping[int, UOp]:
-        return dict(zip((*range(n), *ys), scan(again, src, kept)))
-    return _Split(len(arg.outs), wanted, lambda src: scan(saving, src, ()), repeat)
-
-
-def _split_cond(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivation[_Split | None]:
-    branches, arg = accessors.bodies(node), node.arg
-    k, n_outs = len(branches), len(arg.outs)
+def _split(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivation[_Split | None]:
+    """Split a node whose results ``wanted`` are recomputed, unless nothing in it is saved."""
+    op, n_outs = OpBodies(node), len(node.arg.outs)
+    needed = (*range(op.n_carries), *[o for o in wanted if o >= op.n_carries])
     forms: list[SavedAndRecomputed] = []
-    for branch in branches:
-        forms.append((yield branch, RematKey(policy, wanted)))
-    if not any(m.n for m in forms):
+    for step in op.steps:
+        forms.append((yield step, RematKey(policy, needed)))
+    if not any(form.n for form in forms):
         return None
-    saved = [[] if m.saving is None else list(m.saving.src[n_outs:]) for m in forms]
+    saved = [[] if form.saving is None else list(form.saving.src[n_outs:]) for form in forms]
     like, slots = shared_slots(saved)
-    n = branches[0].arg.n_params
+    n = len(op.operands)
 
-    def saving(branch: UOp, forms: SavedAndRecomputed, to_slot: Sequence[int]) -> UOp:
-        function = branch if forms.saving is None else forms.saving
+    def saving(branch: UOp, form: SavedAndRecomputed, to_slot: Sequence[int]) -> UOp:
+        function = branch if form.saving is None else form.saving
         values = [zeros_like(x) for x in like]
         for slot, x in zip(to_slot, function.src[n_outs:]):
             values[slot] = x
-        return build.function([*function.src[:n_outs], *values], n, branch.arg.name)
+        return build.function([*function.src[:n_outs], *values], n, function.arg.name)
 
-    def again(branch: UOp, forms: SavedAndRecomputed, to_slot: Sequence[int]) -> UOp:
-        if forms.recompute_form is None:
-            outs = [branch.src[o] for o in wanted]
+    def again(branch: UOp, form: SavedAndRecomputed, to_slot: Sequence[int]) -> UOp:
+        if form.recompute_form is None:
+            outs = [branch.src[o] for o in needed]
         else:
-            params = build.params(forms.recompute_form)
+            params = build.params(form.recompute_form)
             to = {x: build.param(n + to_slot[i - n], x.dtype, x.shape) for i, x in params.items()
                   if i >= n}
-            outs = rebuild(forms.recompute_form.src, known=to)
+            outs = rebuild(form.recompute_form.src, known=to)
         return build.function(outs, n + len(like), f"{branch.arg.name}.again")
 
-    each = list(zip(branches, forms, slots))
-    saving_fns, rerun_fns = [saving(*b) for b in each], [again(*b) for b in each]
-    return _Split(n_outs, wanted,
-                  lambda src: build_calls.cond(saving_fns, src[k], src[k + 1:], arg.name),
-                  lambda src, kept: dict(zip(wanted, build_calls.cond(
-                     rerun_fns, src[k], [*src[k + 1:], *kept], arg.name))))
-
-
-_SPLIT_RULES: Mapping[ops.Op,
-                      Callable[[UOp, tuple[int, ...], Policy], Derivation[_Split | None]]] = {
-    ops.CALL: _split_call, ops.SCAN: _split_scan, ops.COND: _split_cond}
+    each = list(zip(op.steps, forms, slots))
+    return _Split(node, [saving(*b) for b in each], [again(*b) for b in each], needed)
