@@ -19,7 +19,8 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.op_bodies import replace_results
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import ArgumentError
 from fnx.core.tracing import trace
 from fnx.core.tracing.trace import ClosedFunction
@@ -131,17 +132,12 @@ def _inline(fn: UOp) -> UOp:
 
 
 def _inline_body(body: UOp, inlined: dict[UOp, UOp]) -> UOp:
-    results: dict[UOp, list[UOp]] = {}
-
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.GETTUPLE and node.src[0] in results:
-            result: UOp = results[node.src[0]][node.arg]
-            return result
+    def inline(node: UOp, src: tuple[UOp, ...]) -> list[UOp] | None:
         if node.op is ops.CALL and src[0].op is ops.FUNCTION and node.arg.policy is None \
                 and not policies.is_name_call(node):
-            results[node] = trace.inline_function(inlined[src[0]], src[1:])
+            return trace.inline_function(inlined[src[0]], src[1:])
         return None
-    return body.with_operands(tuple(rebuild(body.src, visit)))
+    return body.with_operands(tuple(replace_results(body.src, inline)))
 
 
 @public_api

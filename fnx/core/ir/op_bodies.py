@@ -24,11 +24,11 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, rebuild
 
 T = TypeVar("T")
 
@@ -86,3 +86,26 @@ class OpBodies:
                *[x for group in groups for x in group])
         return UOp(op, dtypes.void, src,
                    arg.replace(name=name or arg.name, outs=tuple(outs), **counts))
+
+
+Results = Sequence[UOp] | Mapping[int, UOp]  # those of an op, by their numbers
+
+
+def replace_results(outs: Sequence[UOp], replace: Callable[[UOp, tuple[UOp, ...]], Results | None]
+                    ) -> list[UOp]:
+    """Replace the results of some ops with several results in the graph of ``outs``.
+
+    ``replace`` takes such an op and its operands in the new graph; it returns the results to read
+    instead, or None to keep the op.
+    """
+    replaced: dict[UOp, Results] = {}
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.GETTUPLE and node.src[0] in replaced:
+            return replaced[node.src[0]][node.arg]
+        results = replace(node, src) if node.op in ops.MULTI_RESULT else None
+        if results is None:
+            return None
+        replaced[node] = results
+        return node  # dead: its results are replaced
+    return rebuild(outs, visit)

@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import accessors, build, ops
+from fnx.core.ir import build, ops
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import combine, reduce_array, sort_operands
 from fnx.core.ir.op import max_value
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.core.levels.interp_kernel import LIMIT, eval_node, run_kernel
 from fnx.core.scope import callbacks
@@ -211,19 +212,17 @@ class _Run:
             carries = apply(body, [*consts, *carries])
         return carries
 
-    def _cond(self, node: UOp) -> list[NDArray]:
-        n = node.arg.n_branches
-        which = min(max(int(self.values_of[node.src[n]]), 0), n - 1)
-        return apply(node.src[which], [self.values_of[s] for s in node.src[n + 1:]])
+    def _apply_step(self, node: UOp) -> list[NDArray]:
+        op, which = OpBodies(node), 0
+        if op.selector:
+            which = min(max(int(self.values_of[op.selector[0]]), 0), len(op.steps) - 1)
+        return apply(op.steps[which], [self.values_of[s] for s in op.operands])
 
     def _host(self, node: UOp) -> list[NDArray]:
         return callbacks.run_callback(node.arg, [self.values_of[s] for s in node.src])
 
     def _sort(self, node: UOp) -> list[NDArray]:
         return sort_operands(node.arg, [self.values_of[s] for s in node.src])
-
-    def _custom(self, node: UOp) -> list[NDArray]:
-        return apply(node.src[0], [self.values_of[s] for s in accessors.operands(node)])
 
     def _reduce(self, node: UOp, region: tuple[slice, ...]) -> NDArray:
         """Compute a REDUCE over ``region`` of its virtual operand, halved while it is too large."""
@@ -280,5 +279,5 @@ _EVAL_RULES: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.GETTUPLE: lambda node, value: value[node.src[0]][node.arg],
 }
 _MULTI_RESULT_RULES: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
-    ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond,
-    ops.SORT: _Run._sort, ops.CALLBACK: _Run._host, ops.CUSTOM: _Run._custom}
+    ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._apply_step,
+    ops.SORT: _Run._sort, ops.CALLBACK: _Run._host, ops.CUSTOM: _Run._apply_step}

@@ -33,7 +33,8 @@ from functools import partial
 import numpy as np
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
-from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir.op_bodies import replace_results
+from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import inline_function
 from fnx.lower.fusion.group import memory_of
@@ -74,29 +75,27 @@ def fuse_loop_into_kernel(fn: UOp, tell: ReportLoop | None = None, buffers: int 
     for n in nodes:
         if n.op is ops.GETTUPLE and n.src[0] in used_results:
             used_results[n.src[0]].add(n.arg)
-    replaced: dict[UOp, dict[int, UOp]] = {}
 
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    def fuse(node: UOp, src: tuple[UOp, ...]) -> dict[int, UOp] | None:
+        results: dict[int, UOp] | None = None
+        if node not in used_results:
+            return None
         if node.op is ops.SCAN and node.arg.length < 2:
-            replaced[node] = dict(enumerate(_unroll(node.with_operands(src))))
-            if tell is not None:
-                tell(node, "no loop: it has a step at most")
-        elif node in used_results:
+            results = dict(enumerate(_unroll(node.with_operands(src))))
+            outcome = "no loop: it has a step at most"
+        else:
             try:
                 if steps and node.op is ops.SCAN and node.arg.length >= steps:
                     raise NotFusable(f"of more steps than a thread may take, {steps:,}")
-                replaced[node] = _loop_results(node.with_operands(src), used_results[node], buffers)
+                results = _loop_results(node.with_operands(src), used_results[node], buffers)
+                outcome = _describe(results)
             except NotFusable as e:
-                if tell is not None:
-                    tell(node, f"a loop of commands: {e}")
-                return None
-            if tell is not None:
-                tell(node, _describe(replaced[node]))
-        if node.op is ops.GETTUPLE and node.src[0] in replaced:
-            return replaced[node.src[0]][node.arg]
-        return None
+                outcome = f"a loop of commands: {e}"
+        if tell is not None:
+            tell(node, outcome)
+        return results
 
-    return fn.with_operands(tuple(rebuild(fn.src, visit)))
+    return fn.with_operands(tuple(replace_results(fn.src, fuse)))
 
 
 def _describe(result_nodes: dict[int, UOp]) -> str:

@@ -18,6 +18,7 @@ True
 from __future__ import annotations
 
 from fnx.core.ir import accessors, build_calls, ops
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.tracing import trace
 
@@ -85,8 +86,8 @@ def _callees_first(fn: UOp) -> list[UOp]:
     while stack:
         body = stack[-1]
         if body not in callees:
-            callees[body] = [b for node in toposort(body.src) if node.op in ops.HIGHER_ORDER
-                             for b in accessors.bodies(node)[:1 if node.op is ops.CUSTOM else None]]
+            views = [OpBodies(node) for node in toposort(body.src) if node.op in ops.HIGHER_ORDER]
+            callees[body] = [b for op in views for b in (*op.conditions, *op.steps)]
         pending = [b for b in callees[body] if b not in ordered]
         stack += pending
         if not pending:

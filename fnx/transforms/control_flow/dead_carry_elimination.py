@@ -6,7 +6,7 @@
 A gradient reads the residuals of a loop, and often not its value. A carry is live if a live result
 depends on it after any number of steps. Effects need no special case: their token has a reader.
 
->>> from fnx.core.ir import dtypes
+>>> from fnx.core.ir import build_calls, dtypes
 >>> c, n = (build.param(i, dtypes.float32, ()) for i in (0, 1))
 >>> body = build.function([build.add(c, c), build.mul(n, n), c], 2, "step")
 >>> last, *_ = build_calls.scan(body, 8, [], [c, n], [])
@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.op_bodies import OpBodies, replace_results
+from fnx.core.ir.uop import UOp, substitute, toposort
 
 
 def eliminate_dead_carries(outs: Sequence[UOp]) -> list[UOp]:
@@ -32,36 +33,28 @@ def eliminate_dead_carries(outs: Sequence[UOp]) -> list[UOp]:
             read.setdefault(n.src[0], set()).add(n.arg)
     if all(len(numbers) == len(scan.arg.outs) for scan, numbers in read.items()):
         return list(outs)
-    results: dict[UOp, dict[int, UOp]] = {}
 
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node in read and len(read[node]) < len(node.arg.outs):
-            results[node] = _prune_scan(node.with_operands(src), read[node])
-            return node
-        if node.op is ops.GETTUPLE and node.src[0] in results:
-            return results[node.src[0]][node.arg]
-        return None
-    return rebuild(outs, visit)
+    def prune(node: UOp, src: tuple[UOp, ...]) -> dict[int, UOp] | None:
+        if node not in read or len(read[node]) == len(node.arg.outs):
+            return None
+        return _prune_scan(node.with_operands(src), read[node])
+    return replace_results(outs, prune)
 
 
 def _prune_scan(node: UOp, read: set[int]) -> dict[int, UOp]:
     """Rebuild a SCAN without its dead results and carries; return result number -> node."""
-    body, args, arg = node.src[0], node.src[1:], node.arg
-    first, rows = arg.n_consts, arg.n_consts + arg.n_carries
-    live = sorted(_live_results(body, range(first, rows), read))
-    states = [o for o in live if o < arg.n_carries]
-    dropped = {first + c for c in range(arg.n_carries)}.difference([first + c for c in states])
+    op, (body,) = OpBodies(node), OpBodies(node).steps
+    consts, carries, rest = op.split(range(len(op.operands)))
+    live = sorted(_live_results(body, range(op.n_consts, op.n_consts + op.n_carries), read))
     outs = [body.src[o] for o in live]
-    params = build.params(build.function(outs, len(args)))
-    used = [i for i in range(len(args)) if i not in dropped and (
-        first <= i < rows or i in params)]
+    params = build.params(build.function(outs, len(op.operands)))
+    used = [[i for i in consts if i in params], [i for i in carries if i - op.n_consts in live],
+            [i for i in rest if i in params]]
     slots = {params[i]: build.param(k, params[i].dtype, params[i].shape)
-             for k, i in enumerate(used) if i in params}
-    results = build_calls.scan(build.function(substitute(outs, slots), len(used), body.arg.name),
-                               arg.length, [args[i] for i in used if i < first],
-                               [args[i] for i in used if first <= i < rows],
-                               [args[i] for i in used if i >= rows], arg.reverse, arg.name,
-                               arg.checkpoint)
+             for k, i in enumerate([i for group in used for i in group]) if i in params}
+    pruned = build.function(substitute(outs, slots), sum(map(len, used)), body.arg.name)
+    results = build.results(op.rebuild([pruned], [[op.operands[i] for i in group]
+                                                  for group in used]))
     return dict(zip(live, results))
 
 

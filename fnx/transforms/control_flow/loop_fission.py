@@ -34,7 +34,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.build_calls import params_like
-from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
+from fnx.core.ir.op_bodies import replace_results
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.config import config
 from fnx.core.tracing.trace import inline_function
 from fnx.transforms.batching.batch import batch
@@ -71,18 +72,11 @@ def split_scans(fn: UOp) -> UOp:
 
 def _rewrite_scans(outs: Sequence[UOp]) -> list[UOp]:
     """Rewrite the SCANs under ``outs``, except those in bodies."""
-    outs = eliminate_dead_carries(outs)
-    results: dict[UOp, list[UOp]] = {}
-
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        replacement = None
-        if node.op is ops.SCAN and node.arg.length > 1 and not node.arg.checkpoint:
-            results[node] = _ScanFission(node.with_operands(src)).results()
-            replacement = node
-        elif node.op is ops.GETTUPLE and node.src[0] in results:
-            replacement = results[node.src[0]][node.arg]
-        return replacement
-    return rebuild(outs, visit)
+    def split(node: UOp, src: tuple[UOp, ...]) -> list[UOp] | None:
+        if node.op is not ops.SCAN or node.arg.length < 2 or node.arg.checkpoint:
+            return None
+        return _ScanFission(node.with_operands(src)).results()
+    return replace_results(eliminate_dead_carries(outs), split)
 
 
 class _ScanFission:
@@ -242,17 +236,10 @@ def _row(x: UOp) -> UOp:
 
 def _inline_calls(outs: Sequence[UOp]) -> list[UOp]:
     """Inline calls of FUNCTIONs that contain no calls themselves."""
-    results: dict[UOp, list[UOp]] = {}
-
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        replacement = None
-        if node.op is ops.CALL and node.src[0].op is ops.FUNCTION:
-            results[node] = inline_function(src[0], src[1:])
-            replacement = node
-        elif node.op is ops.GETTUPLE and node.src[0] in results:
-            replacement = results[node.src[0]][node.arg]
-        return replacement
-    return rebuild(outs, visit)
+    def inline(node: UOp, src: tuple[UOp, ...]) -> list[UOp] | None:
+        is_call = node.op is ops.CALL and src[0].op is ops.FUNCTION
+        return inline_function(src[0], src[1:]) if is_call else None
+    return replace_results(outs, inline)
 
 
 def _add_all(terms: Sequence[UOp]) -> UOp:
