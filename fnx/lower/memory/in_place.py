@@ -53,6 +53,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.index_arrays import broadcast_indices, index_range
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting.rewrite import underlying_const
@@ -228,10 +229,13 @@ def scatter_updates(fn: UOp, results: Sequence[UOp], carried: Iterable[tuple[int
 
 def update_base(node: UOp) -> tuple[UOp, list[UOp]]:
     """Return the base that a node updates, looking through loop carries, and the updates."""
-    writes = []
+    writes: list[UOp] = []
     while True:
-        if node.op is ops.GETTUPLE and node.arg < _carries(node.src[0]):
-            node = accessors.operands(node.src[0])[node.src[0].arg.n_consts + node.arg]
+        if node.op is ops.GETTUPLE and node.src[0].op in ops.HIGHER_ORDER:
+            op = OpBodies(node.src[0])
+            if node.arg >= op.n_carries:
+                return node, writes
+            node = op.operands[op.n_consts + node.arg]
         elif node.op in (ops.STOP_GRADIENT, ops.RESHAPE):
             node = node.src[0]
         elif node.op is ops.SCATTER or written_block(node) is not None:
@@ -239,14 +243,6 @@ def update_base(node: UOp) -> tuple[UOp, list[UOp]]:
             node = node.src[0 if node.op is ops.SCATTER else 2]
         else:
             return node, writes
-
-
-def _carries(node: UOp) -> int:
-    """Return how many results of a node are carries of a loop."""
-    if node.op is ops.WHILE:
-        return len(node.arg.outs)
-    count: int = node.arg.n_carries if node.op is ops.SCAN else 0
-    return count
 
 
 def written_block(node: UOp) -> tuple[tuple[int, int], ...] | None:

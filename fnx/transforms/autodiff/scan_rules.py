@@ -78,7 +78,7 @@ class _ScanReverse:
                  outputs: Sequence[int]) -> None:
         self.arg, self.args, self.form = node.arg, args, form
         self.inputs, self.outputs = inputs, outputs
-        op = OpBodies(node)
+        self.op = op = OpBodies(node)
         self.body, self.carries = form.forward_of(node.src[0]), carries_of(op)
         self.rows = self.carries.params.stop             # PARAMs from here on are xs
         self.params = op.params(op.split(args))
@@ -131,7 +131,7 @@ class _ScanReverse:
 
     def forward(self, ins: Nodes, saved: Sequence[UOp]) -> list[UOp]:
         """Return the results and the residuals: stacked, or one value if all steps share it."""
-        consts, states, xs = self._split(ins)
+        consts, states, xs = self.op.split(ins)
         shared = [n for n in saved if n not in self.varying]
         stacked = [n for n in saved if n in self.varying]
         known = dict(zip(self.params, consts))
@@ -150,10 +150,6 @@ class _ScanReverse:
         n = len(self.ys)
         by_node = dict(zip([*shared, *stacked], [*values, *ys[n:]]))
         return [*last, *ys[:n], *[by_node[node] for node in saved]]
-
-    def _split(self, ins: Nodes) -> tuple[Nodes, Nodes, Nodes]:
-        first = self.carries.first
-        return ins[:first], ins[first:self.rows], ins[self.rows:]
 
     # ---- backward
 

@@ -33,8 +33,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.build_calls import params_like
-from fnx.core.ir.op_bodies import replace_results
+from fnx.core.ir.op_bodies import OpBodies, replace_results
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.config import config
 from fnx.core.tracing.trace import inline_function
@@ -83,14 +82,12 @@ class _ScanFission:
     """Fission of one SCAN. ``consts`` and ``xs`` map PARAMs of the body to its operands."""
 
     def __init__(self, node: UOp) -> None:
-        self.arg, self.args = node.arg, list(node.src[1:])
-        self.outs: Sequence[UOp] = node.src[0].src
-        rows = node.arg.n_consts + node.arg.n_carries
-        self.params = params_like([*self.args[:rows], *[_row(x) for x in self.args[rows:]]])
-        self.consts = dict(zip(self.params, self.args[:node.arg.n_consts]))
-        self.carries = self.params[node.arg.n_consts:rows]
-        self.inits = self.args[node.arg.n_consts:rows]
-        self.xs = dict(zip(self.params[rows:], self.args[rows:]))
+        op = OpBodies(node)
+        consts, self.inits, xs = op.split(op.operands)
+        self.arg, self.outs = node.arg, op.steps[0].src
+        self.params = op.params([consts, self.inits, xs])
+        const_params, self.carries, rows = op.split(self.params)
+        self.consts, self.xs = dict(zip(const_params, consts)), dict(zip(rows, xs))
         self.bytes_left = config.hoist_bytes
         self.charged: set[UOp] = set()
 
@@ -228,10 +225,6 @@ class _ScanFission:
         product, = self._batch_over_steps([reduction.src[0]], stacked)
         total = build.reduce(product, ops.ADD, [0, *[a + 1 for a in reduction.arg.axes]])
         return substitute([term], {reduction: total})[0]
-
-
-def _row(x: UOp) -> UOp:
-    return build.param(0, x.dtype, x.shape[1:])
 
 
 def _inline_calls(outs: Sequence[UOp]) -> list[UOp]:
