@@ -13,7 +13,7 @@ import fnx.numpy as jnp
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.array_operators import alias, apply, astype, elementwise
+from fnx.core.array.array_operators import alias, apply, astype, elementwise_family
 from fnx.core.array.convert import DTypeLike
 from fnx.core.formulas import elementwise as rows
 from fnx.core.formulas import error_functions
@@ -73,6 +73,17 @@ _DIV = ElementwiseFn("div", "number", _divide)
 _SHIFT_RIGHT_LOGICAL = ElementwiseFn("shift_right_logical", "whole", _logical_shift)
 _REM = ElementwiseFn("rem", "number", ops.REM)
 
+
+@elementwise_family("fnx.lax as lax")
+def _unary(fn: ElementwiseFn, x: ArrayLike, /) -> Array:
+    return apply(fn, x)
+
+
+@elementwise_family("fnx.lax as lax")
+def _binary(fn: ElementwiseFn, x: ArrayLike, y: ArrayLike, /) -> Array:
+    return apply(fn, x, y)
+
+
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
 atan = alias("atan", jnp.arctan)
@@ -94,84 +105,30 @@ shift_left = alias("shift_left", jnp.left_shift)
 shift_right_arithmetic = alias("shift_right_arithmetic", jnp.right_shift)
 
 
-@elementwise(rows.SIGMOID, imports="fnx.lax as lax")
-def logistic(x: ArrayLike, /) -> Array:
-    """Return 1 / (1 + exp(-x)), computed without overflow.
-
-    >>> print(lax.logistic(0.0))
-    0.5
-    """
-    return apply(rows.SIGMOID, x)
-
-
-@elementwise(rows.RSQRT, imports="fnx.lax as lax")
-def rsqrt(x: ArrayLike, /) -> Array:
-    """Return 1 / sqrt(x).
-
-    >>> print(lax.rsqrt(4.0))
-    0.5
-    """
-    return apply(rows.RSQRT, x)
-
-
-@elementwise(error_functions.ERF, imports="fnx.lax as lax")
-def erf(x: ArrayLike, /) -> Array:
-    """Return the error function. core/formulas/error_functions.py describes the method.
-
-    >>> print(lax.erf(0.0))
-    0.0
-    """
-    return apply(error_functions.ERF, x)
-
-
-@elementwise(error_functions.ERFC, imports="fnx.lax as lax")
-def erfc(x: ArrayLike, /) -> Array:
-    """Return 1 - erf(x), without cancellation for large x.
-
-    >>> print(lax.erfc(0.0))
-    1.0
-    """
-    return apply(error_functions.ERFC, x)
-
-
-@elementwise(error_functions.ERF_INV, imports="fnx.lax as lax")
-def erf_inv(x: ArrayLike, /) -> Array:
-    """Return the inverse of erf; NaN outside of [-1, 1].
-
-    >>> print(lax.erf_inv(0.0))
-    0.0
-    """
-    return apply(error_functions.ERF_INV, x)
-
-
-@elementwise(_DIV, imports="fnx.lax as lax")
-def div(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return x / y; integer quotients are rounded towards zero.
-
-    >>> print(lax.div(-7, 2))
-    -3
-    """
-    return apply(_DIV, x, y)
-
-
-@elementwise(_REM, imports="fnx.lax as lax")
-def rem(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the remainder with the sign of x; for integers and y = 0 return x.
-
-    >>> print(lax.rem(-7, 2), lax.rem(5, 0))
-    -1 5
-    """
-    return apply(_REM, x, y)
-
-
-@elementwise(_SHIFT_RIGHT_LOGICAL, imports="fnx.lax as lax")
-def shift_right_logical(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Shift x right by y bits and fill with zeros, whatever the sign.
-
-    >>> print(lax.shift_right_logical(-1, 28))
-    15
-    """
-    return apply(_SHIFT_RIGHT_LOGICAL, x, y)
+logistic = _unary(
+    rows.SIGMOID, "logistic", "Return 1 / (1 + exp(-x)), computed without overflow.",
+    "print(lax.logistic(0.0))", "0.5")
+rsqrt = _unary(rows.RSQRT, "rsqrt", "Return 1 / sqrt(x).", "print(lax.rsqrt(4.0))", "0.5")
+erf = _unary(
+    error_functions.ERF, "erf",
+    "Return the error function. core/formulas/error_functions.py describes the method.",
+    "print(lax.erf(0.0))", "0.0")
+erfc = _unary(
+    error_functions.ERFC, "erfc", "Return 1 - erf(x), without cancellation for large x.",
+    "print(lax.erfc(0.0))", "1.0")
+erf_inv = _unary(
+    error_functions.ERF_INV, "erf_inv", "Return the inverse of erf; NaN outside of [-1, 1].",
+    "print(lax.erf_inv(0.0))", "0.0")
+div = _binary(
+    _DIV, "div", "Return x / y; integer quotients are rounded towards zero.",
+    "print(lax.div(-7, 2))", "-3")
+rem = _binary(
+    _REM, "rem", "Return the remainder with the sign of x; for integers and y = 0 return x.",
+    "print(lax.rem(-7, 2), lax.rem(5, 0))", "-1 5")
+shift_right_logical = _binary(
+    _SHIFT_RIGHT_LOGICAL, "shift_right_logical",
+    "Shift x right by y bits and fill with zeros, whatever the sign.",
+    "print(lax.shift_right_logical(-1, 28))", "15")
 
 
 @public_api

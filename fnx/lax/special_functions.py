@@ -10,13 +10,14 @@ import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.array_operators import apply, elementwise
+from fnx.core.array.array_operators import apply, elementwise_family
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
 from fnx.core.array.promotion import as_float, domain_node, promote_floats
 from fnx.core.formulas import bessel, error_functions
 from fnx.core.formulas import elementwise as basic
 from fnx.core.formulas import gamma as gammas
+from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir.expr import Expr
 
 __all__ = [
@@ -33,97 +34,45 @@ _docstr = DocTemplate(
     raises=("ShapeError: the shapes do not broadcast.",), wrap=compute_in_float32)
 
 
-@elementwise(error_functions.ERF, imports=IMPORTS)
-def erf(x: ArrayLike) -> Array:
-    """Return the error function. core/formulas/error_functions.py describes the method.
-
-    >>> print(special.erf(0.0))
-    0.0
-    """
-    return apply(error_functions.ERF, x)
+@elementwise_family(IMPORTS)
+def _unary(fn: ElementwiseFn, x: ArrayLike) -> Array:
+    return apply(fn, x)
 
 
-@elementwise(error_functions.ERFC, imports=IMPORTS)
-def erfc(x: ArrayLike) -> Array:
-    """Return 1 - erf(x), without cancellation for large x.
-
-    >>> print(special.erfc(0.0))
-    1.0
-    """
-    return apply(error_functions.ERFC, x)
+@elementwise_family(IMPORTS)
+def _binary(fn: ElementwiseFn, x: ArrayLike, y: ArrayLike) -> Array:
+    return apply(fn, x, y)
 
 
-@elementwise(error_functions.ERF_INV, imports=IMPORTS)
-def erfinv(x: ArrayLike) -> Array:
-    """Return the inverse of erf; NaN outside of [-1, 1].
-
-    >>> print(special.erfinv(0.0))
-    0.0
-    """
-    return apply(error_functions.ERF_INV, x)
-
-
-@elementwise(bessel.I0E, imports=IMPORTS)
-def i0e(x: ArrayLike) -> Array:
-    """Return exp(-abs(x)) times the modified Bessel function of order 0.
-
-    >>> print(special.i0e(0.0).round(6))
-    1.0
-    """
-    return apply(bessel.I0E, x)
-
-
-@elementwise(bessel.I1E, imports=IMPORTS)
-def i1e(x: ArrayLike) -> Array:
-    """Return exp(-abs(x)) times the modified Bessel function of order 1.
-
-    >>> print(special.i1e(0.0))
-    0.0
-    """
-    return apply(bessel.I1E, x)
-
-
+erf = _unary(
+    error_functions.ERF, "erf",
+    "Return the error function. core/formulas/error_functions.py describes the method.",
+    "print(special.erf(0.0))", "0.0")
+erfc = _unary(
+    error_functions.ERFC, "erfc", "Return 1 - erf(x), without cancellation for large x.",
+    "print(special.erfc(0.0))", "1.0")
+erfinv = _unary(
+    error_functions.ERF_INV, "erfinv", "Return the inverse of erf; NaN outside of [-1, 1].",
+    "print(special.erfinv(0.0))", "0.0")
+i0e = _unary(
+    bessel.I0E, "i0e", "Return exp(-abs(x)) times the modified Bessel function of order 0.",
+    "print(special.i0e(0.0).round(6))", "1.0")
+i1e = _unary(
+    bessel.I1E, "i1e", "Return exp(-abs(x)) times the modified Bessel function of order 1.",
+    "print(special.i1e(0.0))", "0.0")
 i0 = jnp.i0
-
-
-@elementwise(bessel.I1, imports=IMPORTS)
-def i1(x: ArrayLike) -> Array:
-    """Return the modified Bessel function of order 1.
-
-    >>> print(special.i1(0.0))
-    0.0
-    """
-    return apply(bessel.I1, x)
-
-
-@elementwise(gammas.XLOGY, imports=IMPORTS)
-def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return x log(y); 0 where x is 0.
-
-    >>> print(special.xlogy(0.0, 0.0))
-    0.0
-    """
-    return apply(gammas.XLOGY, x, y)
-
-
-@elementwise(gammas.XLOG1PY, imports=IMPORTS)
-def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return x log(1 + y); 0 where x is 0.
-
-    >>> print(special.xlog1py(0.0, -1.0))
-    0.0
-    """
-    return apply(gammas.XLOG1PY, x, y)
-
-
-@elementwise(basic.SIGMOID, imports=IMPORTS)
-def expit(x: ArrayLike) -> Array:
-    """Return 1 / (1 + exp(-x)).
-
-    >>> print(special.expit(0.0))
-    0.5
-    """
-    return apply(basic.SIGMOID, x)
+i1 = _unary(
+    bessel.I1, "i1", "Return the modified Bessel function of order 1.",
+    "print(special.i1(0.0))", "0.0")
+xlogy = _binary(
+    gammas.XLOGY, "xlogy", "Return x log(y); 0 where x is 0.",
+    "print(special.xlogy(0.0, 0.0))", "0.0")
+xlog1py = _binary(
+    gammas.XLOG1PY, "xlog1py", "Return x log(1 + y); 0 where x is 0.",
+    "print(special.xlog1py(0.0, -1.0))", "0.0")
+expit = _unary(
+    basic.SIGMOID, "expit", "Return 1 / (1 + exp(-x)).",
+    "print(special.expit(0.0))", "0.5")
 
 
 def _float_keep_weak(x: ArrayLike) -> Array:

@@ -79,19 +79,11 @@ class DocTemplate:
         """
         def decorate(f: Callable[Concatenate[V, P], R]
                      ) -> Callable[[V, str, str, str, str], Callable[P, R]]:
-            signature = inspect.signature(f)
-            first, *names = signature.parameters
-            signature = signature.replace(parameters=[signature.parameters[n] for n in names])
+            names = [*inspect.signature(f).parameters][1:]
 
             def make(value: V, name: str, summary: str, example: str, answer: str
                      ) -> Callable[P, R]:
-                def member(*args: P.args, **kwargs: P.kwargs) -> R:
-                    return f(value, *args, **kwargs)
-
-                member.__name__ = member.__qualname__ = name
-                member.__module__ = f.__module__
-                member.__annotations__ = {n: a for n, a in f.__annotations__.items() if n != first}
-                vars(member)["__signature__"] = signature
+                member = bind_first(f, value, name)
                 text = f"{summary}\n\n    >>> {example}\n    {answer}\n    "
                 member.__doc__ = self.docstring(text, names, returns, raises, **overrides)
                 wrapped: Callable[P, R] = self._wrap(member)
@@ -111,6 +103,20 @@ class DocTemplate:
         text, prompt, example = text.partition(">>> ")
         lines += [f">>> import {self._imports}", prompt]
         return text + "\n    ".join(lines) + example
+
+
+def bind_first(f: Callable[Concatenate[V, P], R], value: V, name: str) -> Callable[P, R]:
+    """Return a function ``name`` that calls f with a first argument, and has its other ones."""
+    def member(*args: P.args, **kwargs: P.kwargs) -> R:
+        return f(value, *args, **kwargs)
+
+    signature = inspect.signature(f)
+    first, *others = signature.parameters.values()
+    member.__name__ = member.__qualname__ = name
+    member.__module__ = f.__module__
+    member.__annotations__ = {n: a for n, a in f.__annotations__.items() if n != first.name}
+    vars(member)["__signature__"] = signature.replace(parameters=others)
+    return member
 
 
 def _indent(text: str) -> str:
