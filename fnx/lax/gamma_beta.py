@@ -272,7 +272,8 @@ def _avoid_zero(x: Array) -> Array:
     return jnp.where(jnp.abs(x) < _tiny(x), _tiny(x), x)
 
 
-def incomplete_gamma(a: ArrayLike, x: ArrayLike, upper: bool) -> Array:
+@_docstr.family(x="at least 0.")
+def _incomplete_gamma(upper: bool, a: ArrayLike, x: ArrayLike) -> Array:
     """Return the lower or upper regularized incomplete gamma function."""
     p, y = promote_floats("gammainc", a, x)
     invalid = ~(p > 0) | ~(y >= 0)
@@ -288,24 +289,14 @@ def incomplete_gamma(a: ArrayLike, x: ArrayLike, upper: bool) -> Array:
         p == 0, 0.0 if upper else 1.0, out))
 
 
-@_docstr(x="at least 0.")
-def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Return the integral of t**(a - 1) exp(-t) from 0 to x, divided by gamma(a).
-
-    >>> print(special.gammainc(1.0, 0.0))
-    0.0
-    """
-    return incomplete_gamma(a, x, False)
-
-
-@_docstr(x="at least 0.")
-def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Return the integral of t**(a - 1) exp(-t) from x to infinity, divided by gamma(a).
-
-    >>> print(special.gammaincc(1.0, 0.0))
-    1.0
-    """
-    return incomplete_gamma(a, x, True)
+gammainc = _incomplete_gamma(
+    False, "gammainc",
+    "Return the integral of t**(a - 1) exp(-t) from 0 to x, divided by gamma(a).",
+    "print(special.gammainc(1.0, 0.0))", "0.0")
+gammaincc = _incomplete_gamma(
+    True, "gammaincc",
+    "Return the integral of t**(a - 1) exp(-t) from x to infinity, divided by gamma(a).",
+    "print(special.gammaincc(1.0, 0.0))", "1.0")
 
 
 @_docstr(x="from 0 to 1.")

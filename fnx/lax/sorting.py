@@ -153,9 +153,11 @@ _approx_docstr = DocTemplate(
             "AxisError: the axis is out of range."), imports="fnx.lax as lax, fnx.numpy as jnp")
 
 
-def _approx_k(operand: ArrayLike, k: int, reduction_dimension: int, recall_target: float,
-              size: int, largest: bool) -> tuple[Array, Array]:
-    arguments.check_int("reduction_input_size_override", size)
+@_approx_docstr.family()
+def _approx_top_k(largest: bool, operand: ArrayLike, k: int, reduction_dimension: int = -1,
+                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
+    arguments.check_int("reduction_input_size_override", reduction_input_size_override)
     arguments.check_number("recall_target", recall_target)
     x = asarray(operand)
     if not x._dtype.is_float:
@@ -169,27 +171,11 @@ def _approx_k(operand: ArrayLike, k: int, reduction_dimension: int, recall_targe
     return _top_k(x, at, count, largest)
 
 
-@_approx_docstr()
-def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
-                 recall_target: float = 0.95, reduction_input_size_override: int = -1,
-                 aggregate_to_topk: bool = True) -> tuple[Array, Array]:
-    """Return the k largest elements along an axis and their indices; exact here.
-
-    >>> lax.approx_max_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
-    Array([1, 2], dtype=int32)
-    """
-    return _approx_k(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
-                     largest=True)
-
-
-@_approx_docstr()
-def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
-                 recall_target: float = 0.95, reduction_input_size_override: int = -1,
-                 aggregate_to_topk: bool = True) -> tuple[Array, Array]:
-    """Return the k smallest elements along an axis and their indices; exact here.
-
-    >>> lax.approx_min_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
-    Array([0, 2], dtype=int32)
-    """
-    return _approx_k(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
-                     largest=False)
+approx_max_k = _approx_top_k(
+    True, "approx_max_k",
+    "Return the k largest elements along an axis and their indices; exact here.",
+    "lax.approx_max_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]", "Array([1, 2], dtype=int32)")
+approx_min_k = _approx_top_k(
+    False, "approx_min_k",
+    "Return the k smallest elements along an axis and their indices; exact here.",
+    "lax.approx_min_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]", "Array([0, 2], dtype=int32)")
