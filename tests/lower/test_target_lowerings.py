@@ -31,7 +31,8 @@ from fnx.lower.driver import Driver, Pass, PassTrace
 from fnx.lower.emit import scratch
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.pipeline import lower, passes
-from fnx.lower.render import host, host_memory, llvm
+from fnx.lower.render import host, llvm
+from fnx.lower.render.host import MEMORY
 from fnx.lower.render.host import render as host_text
 from fnx.lower.schedule.tile import tile
 from fnx.lower.target_lowerings import (
@@ -79,7 +80,7 @@ def _ids(p: llvm.Printer, program: UOp) -> None:
 
 BLOCKS = llvm.Convention(
     _ids, {ops.ID: lambda p, n: {"GRID": "%block", "THREAD": "%thread"}[n.arg]},
-    {**host_memory.LINES, ops.SYNC: lambda p, n: p.out.append("  call void @sync()"),
+    {**MEMORY, ops.SYNC: lambda p, n: p.out.append("  call void @sync()"),
      ops.SCRATCH: lambda p, n: p.define(
          n, f"getelementptr i8, ptr %shared, i64 {p.operand(n.src[0])}")})
 
@@ -231,7 +232,7 @@ def test_another_calling_convention_has_the_same_rows() -> None:
         p.out += ["  %id = call i64 @thread()", "  %next = add i64 %id, 1"]
 
     threads = llvm.Convention(
-        enter, {ops.PARALLEL_RANGE: lambda p, node: ("%id", "%next")[node.arg]}, host_memory.LINES)
+        enter, {ops.PARALLEL_RANGE: lambda p, node: ("%id", "%next")[node.arg]}, MEMORY)
     mine, host = llvm.body(program, threads), host_text(program).splitlines()
     assert "  %id = call i64 @thread()" in mine and "icmp slt i64 %id, %next" in "\n".join(mine)
     names = re.compile(r"%[a-z]+\d*")

@@ -31,6 +31,13 @@ def index_node(node: UOp) -> UOp:
     return node.src[0]
 
 
+def base_pointer(address: UOp) -> UOp:
+    """Return the pointer to the buffer that an ADDRESS is an offset from."""
+    while address.op is ops.ADDRESS:
+        address = address.src[0]
+    return address
+
+
 def buffer(node: UOp) -> UOp:
     """Return the REF or STAGE of an INDEX, a LOAD or a STORE."""
     return (node if node.op is ops.INDEX else node.src[0]).src[0]

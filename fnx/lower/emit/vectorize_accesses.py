@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import base_pointer
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target
 from fnx.lower.emit.double_buffers import ASYNC
@@ -167,7 +168,7 @@ def _join_stores(block: list[UOp], target: Target, new: dict[UOp, UOp]) -> list[
 def _merge_stores(segment: list[UOp], target: Target) -> list[UOp]:
     stores = [line for line in segment if line.op is ops.STORE]
     accesses = {location: line for line in stores if (location := _location(line)) is not None}
-    no_alias = len(accesses) == len(stores) and len({_root(p[0]) for p, _ in accesses}) == \
+    no_alias = len(accesses) == len(stores) and len({base_pointer(p[0]) for p, _ in accesses}) == \
         len({p for p, _ in accesses})  # two pointers into one buffer may alias
     blocks = list(_find_vectors(dict(accesses), target)) if no_alias else []
     last = {max(block, key=segment.index): block for block in blocks}
@@ -183,13 +184,6 @@ def _merge_stores(segment: list[UOp], target: Target) -> list[UOp]:
         elif line not in merged:
             out.append(line)
     return out
-
-
-def _root(pointer: UOp) -> UOp:
-    """Return the buffer that a pointer points into."""
-    while pointer.op is ops.ADDRESS:
-        pointer = pointer.src[0]
-    return pointer
 
 
 def _drop_unused(lines: Sequence[UOp]) -> tuple[UOp, ...]:

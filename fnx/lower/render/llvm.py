@@ -20,6 +20,7 @@ the host's.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fnx.core.ir import build, dtypes, ops
@@ -29,12 +30,10 @@ from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import KernelError
 from fnx.core.support.record import Record
-from fnx.lower.render.constants import constant
-from fnx.lower.render.fences import Fences
-from fnx.lower.render.quotient_workaround import quotient
+from fnx.lower.render.llvm_workarounds import Fences, quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
-_LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
+KIND_LETTERS = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
 class Convention(Record):
@@ -144,6 +143,26 @@ class Printer:
 # ---- inline operands ----------------------------------------------------------------------------
 
 
+def constant(node: UOp) -> str:
+    """Return the LLVM IR text of a CONST; floats as the bits of a double.
+
+    >>> constant(build.const(1.5, dtypes.float32)), constant(build.const(True, dtypes.bool_))
+    ('0x3FF8000000000000', 'true')
+    """
+    if node.dtype.is_bool:
+        return "true" if node.arg else "false"
+    if not node.dtype.is_float:
+        return str(build.const_of(node))
+    bits = node.arg
+    if node.dtype.bits == 32:
+        if bits >> 23 & 255 == 255:  # infinities, and NaNs with their payload
+            bits = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
+        else:
+            value, = struct.unpack("<f", struct.pack("<I", bits))
+            bits, = struct.unpack("<Q", struct.pack("<d", value))
+    return f"0x{bits:016X}"
+
+
 def _vector(t: str, values: Iterable[int]) -> str:
     """Return a vector constant with one value per lane."""
     return f"<{', '.join(f'{t} {v}' for v in values)}>"
@@ -227,7 +246,7 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
 
     def row(p: Printer, node: UOp) -> None:
         t = node.src[0].dtype
-        text = rows.get(_LETTER[t.kind])
+        text = rows.get(KIND_LETTERS[t.kind])
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
         p.define(node, text.format(*[p.operand(s) for s in _ordered_operands(p, node)],

@@ -20,13 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core.ir import dtypes, ops
+from fnx.core.ir import ops
+from fnx.core.ir.accessors import base_pointer
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.kernel_interface import ABORT_REGISTER
 from fnx.lower.legalize.unbounded_loops import POLL_INTERVAL, unbounded_loops
-from fnx.lower.render.host import from_bits
-from fnx.lower.render.llvm import ROWS, Convention, Printer, body, type_of
+from fnx.lower.render.host import from_bits, used_arguments
+from fnx.lower.render.llvm import (
+    ROWS,
+    Convention,
+    Printer,
+    body,
+    memory_dtype,
+    type_of,
+    zero_of,
+)
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
 _REGS_PER_THREAD, _REGS_PER_MMA_THREAD = 128, 168  # with barriers; with warp-level MMA
@@ -81,23 +90,21 @@ def _enter(p: Printer, program: UOp) -> None:
         p.out.append(f"  %private = alloca [{group.private} x i8], align 64")
     if group.shared:
         p.out.append("  %shared = addrspacecast ptr addrspace(3) @SHARED to ptr")
-    used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
-    for node in sorted(used, key=lambda n: (n.op.name, n.arg.slot, n.dtype.name)):
-        slot = node.arg.slot + (group.buffers if node.op is ops.VAR else 0)
-        at = p.line(f"getelementptr i64, ptr addrspace(1) %words, i64 {slot}")
-        word = p.line(f"load i64, ptr addrspace(1) {at}, align 8, !invariant.load !0")
+    for node in used_arguments(program):
+        word = _argument_word(p, node.arg.slot + (group.buffers if node.op is ops.VAR else 0))
         if node.op is ops.VAR:
             p.names[node] = from_bits(p, word, node.dtype)
         else:
             pointer = p.line(f"inttoptr i64 {word} to ptr addrspace(1)")
             p.define(node, f"addrspacecast ptr addrspace(1) {pointer} to ptr")
-
-
     if unbounded_loops(program.src):
-        slot = group.buffers + group.scalars
-        at = p.line(f"getelementptr i64, ptr addrspace(1) %words, i64 {slot}")
-        word = p.line(f"load i64, ptr addrspace(1) {at}, align 8, !invariant.load !0")
+        word = _argument_word(p, group.buffers + group.scalars)
         p.out.append(f"  {ABORT_REGISTER} = inttoptr i64 {word} to ptr addrspace(1)")
+
+
+def _argument_word(p: Printer, slot: int) -> str:
+    at = p.line(f"getelementptr i64, ptr addrspace(1) %words, i64 {slot}")
+    return p.line(f"load i64, ptr addrspace(1) {at}, align 8, !invariant.load !0")
 
 
 def _cancellation(polled: frozenset[UOp]) -> dict[Op, Callable[[Printer, UOp], None]]:
@@ -142,19 +149,15 @@ def _scratch(p: Printer, node: UOp) -> None:
 def _load(p: Printer, node: UOp) -> None:
     """Emit a LOAD; if not valid, the first element of the same memory is read, and not used."""
     address = node.src[0]
-    pointer, t = p.operand(address), type_of(dtypes.int8 if node.dtype.is_bool else node.dtype)
+    pointer, t = p.operand(address), type_of(memory_dtype(node.dtype))
     alignment = address.arg if node.dtype.lanes > 1 else node.dtype.itemsize
     masks = [m.src[0] if m.op is ops.SPLAT else m for m in node.src[1:]]
     valid = p.typed(masks[0]) if masks else ""
     if valid:
-        base = address
-        while base.op is ops.ADDRESS:
-            base = base.src[0]
-        pointer = p.line(f"select {valid}, ptr {pointer}, ptr {p.operand(base)}")
+        pointer = p.line(f"select {valid}, ptr {pointer}, ptr {p.operand(base_pointer(address))}")
     name = p.line(f"load {t}, ptr {pointer}, align {alignment}")
     if valid:
-        zero = "zeroinitializer" if node.dtype.lanes > 1 else "0.0" if node.dtype.is_float else "0"
-        name = p.line(f"select {valid}, {t} {name}, {t} {zero}")
+        name = p.line(f"select {valid}, {t} {name}, {t} {zero_of(node.dtype)}")
     p.names[node] = p.line(f"icmp ne i8 {name}, 0") if node.dtype.is_bool else name
 
 

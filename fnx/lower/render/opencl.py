@@ -28,12 +28,12 @@ from fnx.core.support.errors import KernelError
 from fnx.core.support.kernel_interface import ABORT_FLAG
 from fnx.lower.legalize.unbounded_loops import POLL_INTERVAL, unbounded_loops
 from fnx.lower.render.c_like import LOOPS, CLikePrinter, Inline
+from fnx.lower.render.llvm import KIND_LETTERS
 
 _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long",
           "uint8": "uchar", "uint16": "ushort", "uint32": "uint", "uint64": "ulong",
           "index": "long", "float32": "float", "float64": "double"}
 _SPACES = {"PRIV": "__private", "SHARED": "__local"}
-_LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 # Precedes the kernels of a program. Maximum and minimum of floats are NaN if an operand is, and
 # -0 < +0. Rounding is written out: if LLVM 14 proves that its operand is NaN, it takes PoCL's
@@ -179,7 +179,7 @@ def _elementwise(op: Op) -> Callable[[OpenClPrinter, UOp], None]:
 
     def row(p: OpenClPrinter, node: UOp) -> None:
         t = node.src[0].dtype
-        text = rows.get(_LETTER[t.kind])
+        text = rows.get(KIND_LETTERS[t.kind])
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no operation; decompose rewrites it")
         p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t),

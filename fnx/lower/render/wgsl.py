@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import base_pointer
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -332,18 +333,12 @@ def _address(p: WgslPrinter, node: UOp) -> None:
     p.line(f"let {p.name(node)}: i32 = {base} + {offset_name};")
 
 
-def _base(node: UOp) -> UOp:
-    while node.op is ops.ADDRESS:
-        node = node.src[0]
-    return node
-
-
 def _load(p: WgslPrinter, node: UOp) -> None:
     address, t = node.src[0], node.dtype
     i, mem = p.operand(address), p.memory[address]
     mask = p.operand(node.src[1]) if len(node.src) > 1 else ""
     if mask:  # otherwise the first element is read, and not used
-        i = f"select({p.operand(_base(address))}, {i}, {mask})"
+        i = f"select({p.operand(base_pointer(address))}, {i}, {mask})"
     letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
     if letter == "w":
         text = f"vec2<u32>(l{mem}(2 * ({i})), l{mem}(2 * ({i}) + 1))"

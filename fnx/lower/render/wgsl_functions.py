@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fnx.core.ir.dtypes import DType, uint64
 from fnx.core.support.errors import KernelError
+from fnx.lower.render.llvm import KIND_LETTERS
 
-_LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 _TYPE = {"f": "f32", "s": "i32", "u": "u32", "b": "bool", "w": "vec2<u32>"}
 HELPERS = """fn nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn ord(x: f32) -> i32 {
@@ -76,7 +76,7 @@ def memory_accessors(name: str, mem: str, atomic: bool) -> list[str]:
 
 def letter_of(t: DType) -> str:
     """Return the letter of a type in the templates."""
-    letter = "w" if t is uint64 else _LETTER.get(t.kind)
+    letter = "w" if t is uint64 else KIND_LETTERS.get(t.kind)
     if letter == "w":
         return letter
     if letter is None or t.lanes > 1 or t.bits > 32 and t.kind != "index" or \
