@@ -45,7 +45,8 @@ from fnx.core.support.source_digests import source_digest
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.driver import MASKED_LOAD, Driver, Pass
-from fnx.lower.emit import scratch, sorting
+from fnx.lower.emit import sorting
+from fnx.lower.emit.addresses import scratch_layout
 from fnx.lower.emit.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.merge_bounds_checks import merge_bounds_checks
@@ -226,7 +227,7 @@ TILING = (
 def host_extents(kernel: UOp) -> Mapping[str, UOp]:
     """Return the iterations of the PAR range (1 without one), and a worker's scratch bytes."""
     parallel = [extent(r) for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
-    _, nbytes = scratch.layout(kernel)
+    _, nbytes = scratch_layout(kernel)
     return {"parallel": parallel[0] if parallel else build.index_const(1), "scratch": nbytes}
 
 
@@ -277,8 +278,8 @@ HOST = TargetLowering(
 workgroups_for_knobs = lazy_import("fnx.lower.schedule.workgroup_heuristics",
                                    "workgroups_for_knobs")
 lower_threads = lazy_import("fnx.lower.emit.lower_threads", "lower_threads")
-group_count = lazy_import("fnx.lower.emit.barriers", "group_count")
-thread_count = lazy_import("fnx.lower.emit.barriers", "thread_count")
+group_count = lazy_import("fnx.lower.emit.shared_memory", "group_count")
+thread_count = lazy_import("fnx.lower.emit.shared_memory", "thread_count")
 vectorize_accesses = lazy_import("fnx.lower.emit.vectorize_accesses", "vectorize_accesses")
 form_async_copies = lazy_import("fnx.lower.emit.form_async_copies", "form_async_copies")
 narrow_indices = lazy_import("fnx.lower.legalize.narrow_indices", "narrow_indices")

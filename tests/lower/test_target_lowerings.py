@@ -28,7 +28,7 @@ from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.driver import Driver, Pass, PassTrace
-from fnx.lower.emit import scratch
+from fnx.lower.emit.addresses import scratch_layout
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.pipeline import lower, passes
 from fnx.lower.render import host, llvm
@@ -94,7 +94,7 @@ def blocks_and_threads(kernel: UOp) -> dict[str, UOp]:
     """The launch dimensions, and how many bytes the threads of a block share."""
     of = {n.arg.kind: n.src[0] for n in toposort(kernel.src) if n.op is ops.RANGE}
     return {"blocks": of["GRID"], "threads": of["THREAD"],
-            "shared": scratch.layout(kernel, "SHARED")[1]}
+            "shared": scratch_layout(kernel, "SHARED")[1]}
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_what_its_threads_share_is_laid_out_and_given(gpu: TargetLowering) -> No
     staged = build.load(build.index_into(build.stage(build.mul(x, x), [k], 0, "SHARED"), j))
     o = build.index_into(build.ref(1, dtypes.float32, (6, 5)), i, j)
     kernel = build.kernel([build.store(o, staged)], "squares", (0, 1, 2))
-    assert build.const_of(scratch.layout(kernel, "SHARED")[1]) == 64
+    assert build.const_of(scratch_layout(kernel, "SHARED")[1]) == 64
     text = in_threads(emit_program(kernel, GPU))
     assert "%shared" in text and "%thread" not in text.split("{", 1)[1]
     assert text.index("store") < text.index("@sync") < text.rindex("load float")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from fnx.core.ir import build, op_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, ops_and_dtypes, rebuild, toposort
+from fnx.core.rewriting import symbolic
 from fnx.core.support.record import values
 from fnx.lower.analysis.loops import ranges_of
 
@@ -49,6 +50,12 @@ def with_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp
     arg = kernel.arg
     return copy_locs(build.kernel(stores, arg.name, order, arg.stores_disjoint,
                                   arg.index_fits_int32), kernel)
+
+
+def simplify_indices(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """Simplify the indices of an INDEX: a visitor for ``rebuild``."""
+    return build.index_into(src[0], *map(symbolic.simplify, src[1:])) \
+        if node.op is ops.INDEX else None
 
 
 def _renumber(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:

@@ -1,4 +1,6 @@
-"""Accumulators: partial results of a REDUCE over loops, one for each instance and lane.
+"""Values that open loops pass on: partial results of REDUCEs, and the values that LOOPs carry.
+
+There is one accumulator for each instance and lane of a REDUCE:
 
     FOR k                        REDUCE(x[i, k], k, ADD)      i UNROLL 2
       a0 = PHI 0, a1 = PHI 0       start          the identity in each
@@ -12,6 +14,18 @@ excluded by a WHERE on the accumulator.
 A reduction of ARG_PAIRs (argmax) has two accumulators, a key and its index. If indices increase
 from one iteration to the next, the first of equal keys wins without a test of the indices. The
 initial index is then that of the first iteration, since a key may equal the identity.
+
+A LOOP has one carried value for each CARRY and instance:
+
+    FOR t                        LOOP(t, x0, x + CARRY * dt)        i UNROLL 2
+      x0 = PHI .., x1 = PHI ..     enter      the CARRYs of this iteration
+      BREAK stop                   enter      if the loop has a stop condition
+      y0 = .., y1 = ..             step       the values for the next iteration
+    ENDFOR y0, y1                  nexts, leave
+                                   finish     the values of its GETTUPLEs
+
+A stop condition that varies by lane or instance ends the loop when it holds in all of them;
+legalize/mask_finished_lanes.py makes inactive lanes keep their values.
 """
 
 from __future__ import annotations
@@ -19,25 +33,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.accessors import value
-from fnx.core.ir.uop import UOp, substitute
+from fnx.core.ir.accessors import carries, init_values, next_values, stop_condition, value
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
+from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import LOOP_KINDS
 from fnx.lower.analysis.conditions import match_masked_reduce
-from fnx.lower.emit import tile_mma, warp_mma
+from fnx.lower.emit import mma
 from fnx.lower.emit.expansion import Instance
-from fnx.lower.emit.loop_nest import Statement
+from fnx.lower.emit.loop_nest import Statement, is_statement
 from fnx.lower.emit.values import Values, reduced_values
 
 _MIN_RESULTS = 4  # results computed at once from which on one accumulator each suffices
 
 
-class Accumulators:
-    """The accumulators of each open REDUCE, ordered by free instance, then closed instance."""
+class _LoopValues:
+    """Values of statements that open loops pass from one iteration to the next."""
 
     def __init__(self, values: Values) -> None:
         self.values, self.lines = values, values.lines
-        self.held: dict[Statement, list[UOp]] = {}  # of ARG_PAIRs: all keys, then all indices
+        self.held: dict[Statement, list[UOp]] = {}
+
+    def nexts(self, statements: Sequence[Statement]) -> list[UOp]:
+        return [v for s in statements for v in self.held[s]]
+
+    def leave(self, statements: Sequence[Statement], finals: Iterator[UOp]) -> None:
+        """Leave the loop; ``finals`` has the final values of those in ``nexts``."""
+        for s in statements:
+            self.held[s] = [next(finals) for _ in self.held[s]]
+
+
+class Accumulators(_LoopValues):
+    """The accumulators of each open REDUCE, ordered by free instance, then closed instance.
+
+    Of ARG_PAIRs, ``held`` has all keys, then all indices.
+    """
+
+    def __init__(self, values: Values) -> None:
+        super().__init__(values)
         self.index_increases: dict[Statement, bool] = {}
 
     def free(self, s: Statement) -> list[Instance]:
@@ -55,15 +88,15 @@ class Accumulators:
         """
         free = self.free(s)
         plain = value(s.node).op not in (ops.ARG_PAIR, ops.MMA)
-        if len(free) < _MIN_RESULTS or not plain or tile_mma.is_tile_mma(value(s.node)):
+        if len(free) < _MIN_RESULTS or not plain or mma.is_tile_mma(value(s.node)):
             return [[i] for i in self.instances(s)]
         closed = self.values.expansions[frozenset(s.closed)]
         return [closed.instances(outer) for outer in free]
 
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
-            if tile_mma.is_tile_mma(value(s.node)):
-                self.held[s] = tile_mma.zeros(self.values, value(s.node), self.instances(s))
+            if mma.is_tile_mma(value(s.node)):
+                self.held[s] = mma.zero_tiles(self.values, value(s.node), self.instances(s))
                 continue
             dtype = reduced_values(s.node)[0].dtype
             lanes = self.values.expansions[value(s.node).ranges.union(s.closed)].lanes
@@ -96,20 +129,13 @@ class Accumulators:
         for s in statements:
             self.held[s] = [self.lines.phi(a) for a in self.held[s]]
 
-    def nexts(self, statements: Sequence[Statement]) -> list[UOp]:
-        return [a for s in statements for a in self.held[s]]
-
-    def leave(self, statements: Sequence[Statement], finals: Iterator[UOp]) -> None:
-        for s in statements:
-            self.held[s] = [next(finals) for _ in self.held[s]]
-
     def step(self, s: Statement) -> None:
         """Combine each accumulator with the value of its instance."""
         instances = self.instances(s)
-        mma = tile_mma if tile_mma.is_tile_mma(value(s.node)) else warp_mma if warp_mma.is_warp_mma(
-            value(s.node)) else None
-        if mma is not None:
-            self.held[s] = mma.multiplied(self.values, value(s.node), instances, self.held[s])
+        if mma.is_tile_mma(value(s.node)) or mma.is_warp_mma(value(s.node)):
+            multiply = mma.multiply_tiles if mma.is_tile_mma(value(s.node)) \
+                else mma.multiply_fragments
+            self.held[s] = multiply(self.values, value(s.node), instances, self.held[s])
         elif value(s.node).op is ops.ARG_PAIR:
             partials, n = self.held[s], len(instances)
             pairs = [self._select(s, *of) for of in zip(partials[:n], partials[n:], instances)]
@@ -165,8 +191,8 @@ class Accumulators:
         for s in statements:
             partials, free_instances = self.held.pop(s), self.free(s)
             n = len(self.chains(s))
-            if tile_mma.is_tile_mma(value(s.node)):
-                partials = tile_mma.rows(self.values, value(s.node), self.instances(s), partials)
+            if mma.is_tile_mma(value(s.node)):
+                partials = mma.tile_rows(self.values, value(s.node), self.instances(s), partials)
             per_instance = n // len(free_instances)
             for i, instance in enumerate(free_instances):
                 total = self.values.reduced(s.node, [
@@ -180,3 +206,75 @@ def _pair_index(s: Statement) -> UOp:
     _, pair = match_masked_reduce(s.node) or (None, value(s.node))
     index: UOp = pair.src[1]
     return index
+
+
+# ---- values that a LOOP carries -----------------------------------------------------------------
+
+
+class CarriedValues(_LoopValues):
+    """The carried values of each open LOOP, ordered by CARRY, then by instance."""
+
+    def __init__(self, values: Values, nodes: Sequence[UOp]) -> None:
+        super().__init__(values)
+        self.carries = {n: carries(n, nodes) for n in nodes if n.op is ops.LOOP}
+
+    def places(self, s: Statement) -> list[tuple[int, UOp, Instance]]:
+        """Return (position, CARRY, instance) of each carried value."""
+        return [(i, carry, at) for i, carry in enumerate(self.carries[s.node])
+                for at in self.values.expansions[carry.ranges].instances()]
+
+    def _pass_on(self, s: Statement, nodes: Sequence[UOp]) -> None:
+        """Compute the value of each CARRY from its node, in all lanes of the CARRY."""
+        values = self.values
+        self.held[s] = [self.lines.widen(values.value(nodes[i], at),
+                                         values.expansions[carry.ranges].lanes)
+                        for i, carry, at in self.places(s)]
+
+    def start(self, statements: Sequence[Statement]) -> None:
+        for s in statements:
+            self._pass_on(s, init_values(s.node))
+
+    def enter(self, statements: Sequence[Statement], loop: UOp) -> None:
+        """Begin an iteration of the FOR ``loop``."""
+        values = self.values
+        for s in statements:
+            depth = len(values.keys) - 1
+            for (_, carry, at), held in zip(self.places(s), self.held[s]):
+                values.remember(carry, at, self.lines.phi(held), depth)
+        for condition in dict.fromkeys([stop_condition(s.node) for s in statements]):
+            if condition is not None:
+                self.lines.put(ops.BREAK, dtypes.void, (loop, self._all_stopped(condition)))
+
+    def _all_stopped(self, condition: UOp) -> UOp:
+        """Emit whether a stop condition holds in all instances and lanes."""
+        if any(is_statement(n) for n in toposort([condition], stop=is_statement)
+               if n.ranges & condition.ranges):
+            raise KernelError("expected the condition of a loop to be made of its carried values; "
+                              "got one with a fold over a loop inside",
+                              hint="carry the folded value, and compare it")
+        lines, all_stopped = self.lines, None
+        for at in self.values.expansions[condition.ranges].instances():
+            value = self.values.value(condition, at)
+            if value.dtype.lanes > 1:
+                value = lines.add(ops.ALL_LANES, dtypes.bool_, (value,))
+            all_stopped = lines.both(all_stopped, value)
+        assert all_stopped is not None
+        return all_stopped
+
+    def step(self, s: Statement) -> None:
+        """Compute the values for the next iteration."""
+        self._pass_on(s, next_values(s.node))
+
+    def finish(self, statements: Sequence[Statement]) -> None:
+        """Record the values of the GETTUPLEs."""
+        values = self.values
+        for s in statements:
+            finals: dict[tuple[int, tuple[int, ...]], UOp] = {}
+            unrolled: dict[int, tuple[UOp, ...]] = {}
+            for (i, carry, at), final in zip(self.places(s), self.held.pop(s)):
+                unrolled[i] = values.expansions[carry.ranges].unrolled
+                finals[i, tuple([at[r] for r in unrolled[i]])] = final
+            for i, get in enumerate(build.results(s.node)):
+                for at in values.expansions[get.ranges].instances():
+                    value_of_get = finals[i, tuple([at[r] for r in unrolled[i]])]
+                    values.remember(get, at, value_of_get, s.own)

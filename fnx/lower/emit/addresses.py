@@ -18,13 +18,13 @@ import math
 from collections.abc import Callable, Mapping
 
 from fnx.core.ir import build, dtypes, op_args, ops
-from fnx.core.ir.accessors import buffer
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.accessors import buffer, dims
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.algebra import Bounds, Polynomial, interval_product
 from fnx.core.support.record import Record
 from fnx.lower.analysis.conditions import INEQUALITIES, as_positive
-from fnx.lower.emit import scratch
 from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.expansion import SINGLE_INSTANCE, Instance, extent_of
 
@@ -106,7 +106,7 @@ class Addresses:
                  counter: Mapping[UOp, UOp]) -> None:
         self.lines, self.value, self.counter = lines, value, counter
         self._stages = {s: offset for space in ("PRIV", "SHARED")
-                        for s, offset in scratch.layout(kernel, space)[0].items()}
+                        for s, offset in scratch_layout(kernel, space)[0].items()}
         self._offsets: dict[UOp, Offset] = {}
 
     def offset(self, index: UOp, lane: UOp | None) -> Offset:
@@ -258,3 +258,35 @@ class Addresses:
         count = self.total({m: -c for m, c in common.items()}, 1 - constant, at)
         return lines.add(ops.NOT, mask, (lines.add(ops.LANE_MASK, mask, (count,)),))
 
+
+# ---- scratch memory -----------------------------------------------------------------------------
+
+
+def scratch_layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UOp]:
+    """Return the byte offset of each STAGE in a space, and the total bytes per worker.
+
+    Both are index expressions; the total is one over VARs. Stages are consecutive, aligned to 64
+    bytes; sizes may depend on run-time extents.
+
+    >>> r = build.range_(100, 0)
+    >>> s = build.stage(build.const(1, dtypes.float32), [r], id=0)
+    >>> o = build.index_into(build.ref(0, dtypes.float32, (100,)), q := build.range_(100, 1))
+    >>> copy = build.kernel([build.store(o, build.load(build.index_into(s, q)))], "copy")
+    >>> symbolic.bounds(scratch_layout(copy)[1])
+    (448, 448)
+    """
+    offsets: dict[UOp, UOp] = {}
+    end = build.index_const(0)
+    for node in toposort(kernel.src):
+        if node.op is ops.STAGE and node.arg.space == space:
+            offsets[node] = end
+            end = symbolic.simplify(build.add(end, _padded_bytes(node)))
+    return offsets, end
+
+
+def _padded_bytes(stage: UOp) -> UOp:
+    """Return the stage's bytes, rounded up to whole cache lines."""
+    size = Expr(build.index_const(stage.dtype.itemsize))
+    for n in dims(stage):
+        size = size * Expr(n)
+    return ((size + (SCRATCH_ALIGNMENT - 1)) // SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT).node

@@ -33,9 +33,8 @@ from fnx.core.ir.accessors import bound_ranges, extent
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.matrix_units import UNITS
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
-from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
-from fnx.lower.analysis.canonicalize import with_stores
+from fnx.lower.analysis.canonicalize import simplify_indices, with_stores
 
 
 def assign_fragments(kernel: UOp) -> UOp:
@@ -70,7 +69,7 @@ def _with_fragments(mma: UOp, threads: Sequence[UOp], h: UOp, rank: dict[int, in
     k = (Expr(t) + Expr(h) * 4).node
     row, = substitute([a], {k_ranges[0]: k})
     column, = substitute([b], {k_ranges[0]: k, t: (Expr(g) // 2).node, parity: (Expr(g) % 2).node})
-    fragments = rebuild([row, column], _simplified)
+    fragments = rebuild([row, column], simplify_indices)
     result_index = (Expr(row_half) * 2 + Expr(parity)).node
     return UOp(ops.MMA, mma.dtype, (a, b, *k_ranges, *fragments, result_index, h), mma.arg)
 
@@ -83,9 +82,3 @@ def _innermost_pair(factor: UOp, other: UOp, rank: dict[int, int]) -> UOp | None
     candidates = [r for r in factor.ranges - other.ranges
                   if r.arg.kind == "UNROLL" and extent(r) is build.index_const(2)]
     return max(candidates, key=lambda r: rank[r.arg.id], default=None)
-
-
-def _simplified(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op is ops.INDEX:
-        return build.index_into(src[0], *map(symbolic.simplify, src[1:]))
-    return None

@@ -61,13 +61,11 @@ from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import ID_KINDS
 from fnx.core.support.target import Target
 from fnx.lower.emit import interleave_groups, loop_peeling, stores
-from fnx.lower.emit.accumulators import Accumulators
-from fnx.lower.emit.barriers import BarrierPlan, thread_group
+from fnx.lower.emit.accumulators import Accumulators, CarriedValues
 from fnx.lower.emit.builder import ProgramBuilder
-from fnx.lower.emit.carries import CarriedValues
-from fnx.lower.emit.double_buffers import DoubleBuffers
 from fnx.lower.emit.loop_nest import LoopNest, Statement, build_loop_nest
-from fnx.lower.emit.nontemporal import nontemporal_slots
+from fnx.lower.emit.shared_memory import BarrierPlan, DoubleBuffers, thread_group
+from fnx.lower.emit.stores import nontemporal_slots
 from fnx.lower.emit.values import Values
 
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from fnx.core.ir import dtypes, ops
 from fnx.core.ir.uop import UOp
-from fnx.lower.emit.double_buffers import ASYNC
+from fnx.lower.emit.shared_memory import ASYNC
+from fnx.lower.emit.vectorize_accesses import drop_unused
 
 
 def form_async_copies(program: UOp) -> UOp:
@@ -31,16 +32,7 @@ def form_async_copies(program: UOp) -> UOp:
         return program
     rewritten = [_form_copy(line) if line.op is ops.STORE and line.arg == ASYNC else line
                  for line in program.src]
-    used: set[UOp] = set()
-    remaining = []
-    for line in reversed(rewritten):
-        if line.op not in _DROPPED_IF_UNUSED or line in used:
-            remaining.append(line)
-            used.update(line.src)
-    return program.replace(src=tuple(reversed(remaining)))
-
-
-_DROPPED_IF_UNUSED = frozenset({ops.LOAD, ops.EXTRACT, ops.VECTOR})
+    return program.replace(src=drop_unused(rewritten, {ops.LOAD, ops.EXTRACT, ops.VECTOR}))
 
 
 def _form_copy(store: UOp) -> UOp:

@@ -9,7 +9,7 @@
 
 A block has a power of two of columns: as many as there are lanes. A last, smaller block ends with
 the last column, so some columns may be written twice, with the same value. If there are few columns
-and they fill the stride, they are interleaved instead (emit/interleaving.py). Without this, each
+and they fill the stride, they are interleaved instead (emit/shuffles.py). Without this, each
 element would be a store of its own, in a scatter.
 """
 
@@ -22,11 +22,11 @@ from typing import Any
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.record import Record
-from fnx.lower.emit import interleaving, stores
+from fnx.lower.emit import shuffles, stores
 from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.expansion import Instance
-from fnx.lower.emit.nontemporal import CACHE_LINE, fits_line
-from fnx.lower.emit.transpose import can_transpose, transpose
+from fnx.lower.emit.shuffles import can_transpose, transpose
+from fnx.lower.emit.stores import CACHE_LINE, fits_line
 from fnx.lower.emit.values import FALSE, Values
 
 
@@ -125,10 +125,10 @@ def _run_writes(values: Values, columns: Sequence[Column]) -> Iterator[stores.Wr
         return
     vectors = [lines.widen(values.value(accessors.value(c.store), c.instance), lanes)
                for c in columns]
-    if len(columns) == stride <= interleaving.MAX_STRIDE \
+    if len(columns) == stride <= shuffles.MAX_STRIDE \
             and accessors.index_node(first.store).dtype.itemsize >= lines.permuted:
-        for i, vector in enumerate(interleaving.interleave(lines, vectors)):
-            lane_mask = None if mask is None else interleaving.vector_mask(lines, mask, stride, i)
+        for i, vector in enumerate(shuffles.interleave(lines, vectors)):
+            lane_mask = None if mask is None else shuffles.vector_mask(lines, mask, stride, i)
             yield _column_write(values, first, lane, i * lanes, vector, condition, lane_mask)
         return
     blocks_of_rows = [(columns[start], transpose_columns(lines, vectors[start:start + count]))

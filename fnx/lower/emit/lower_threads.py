@@ -50,12 +50,12 @@ from fnx.core.ir.expr import Expr, minimum
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
-from fnx.lower.analysis.canonicalize import canonicalize, with_stores
+from fnx.lower.analysis.canonicalize import canonicalize, simplify_indices, with_stores
 from fnx.lower.analysis.workload import stride
 from fnx.lower.emit.assign_fragments import assign_fragments
-from fnx.lower.emit.double_buffers import is_async_copy
 from fnx.lower.emit.loop_nest import is_statement
-from fnx.lower.emit.warp_mma import is_warp_mma
+from fnx.lower.emit.mma import is_warp_mma
+from fnx.lower.emit.shared_memory import is_async_copy, thread_count
 
 _TREE_RADIX = 8   # terms that a thread reduces at each level of a tree
 _REGS_AHEAD, _REGS_AHEAD_MMA = 16, 48  # prefetch registers, besides a product's tile
@@ -129,7 +129,7 @@ def _merge_ranges(kernel: UOp, target: Target) -> UOp:
     if not digits:
         return kernel
 
-    stores = rebuild(kernel.src, _simplified, digits)
+    stores = rebuild(kernel.src, simplify_indices, digits)
     return with_stores(kernel, stores, (*outer, *[i for i in kernel.arg.order if i not in outer]))
 
 
@@ -146,7 +146,7 @@ def _coalesce(kernel: UOp, target: Target) -> UOp:
             ranges.sort(key=lambda r: (-abs(stride(store, r)), r.arg.id))
             merged = ids.new_range(math.prod([int(build.const_of(extent(r))) for r in ranges]),
                                    "THREAD")
-            store, = rebuild([store], _simplified, _digits(merged, ranges))
+            store, = rebuild([store], simplify_indices, _digits(merged, ranges))
         stores.append(store)
     grid = [r.arg.id for r in toposort(kernel.src) if r.op is ops.RANGE and r.arg.kind == "GRID"]
     other_order = [i for i in kernel.arg.order if i not in grid]
@@ -209,7 +209,7 @@ def _bytes(stage: UOp, kernel: UOp, target: Target) -> int:
     if not _is_cooperative(stage):
         return math.prod([int(build.const_of(d)) for d in dims(stage)]) * stage.dtype.itemsize
     lanes = _lanes(stage, target)
-    chunk = _thread_count(kernel) * lanes
+    chunk = thread_count(kernel) * lanes
     return -(-math.prod(_padded(stage, lanes)) // chunk) * chunk * stage.dtype.itemsize
 
 
@@ -228,7 +228,7 @@ def _can_prefetch(stage: UOp, kernel: UOp) -> bool:
     loops = _loops(stage, kernel)
     store_ranges = frozenset.intersection(*[s.ranges for s in kernel.src])
     outer = [r for r in store_ranges if r.arg.kind == "THREAD"]
-    return bool(loops and outer) and build.const_of(extent(outer[0])) == _thread_count(kernel) and \
+    return bool(loops and outer) and build.const_of(extent(outer[0])) == thread_count(kernel) and \
         not any(is_statement(n) and loops[-1] in n.ranges for n in toposort([value(stage)]))
 
 
@@ -242,7 +242,7 @@ def _prefetch_registers(stage: UOp, kernel: UOp, target: Target) -> int:
     lanes = _lanes(stage, target)
     elements = _bytes(stage, kernel, target) // stage.dtype.itemsize
     registers = 0 if is_async_copy(stage, target) else lanes * -(-stage.dtype.itemsize // 4)
-    return -(-elements // (_thread_count(kernel) * lanes)) * (2 + registers)
+    return -(-elements // (thread_count(kernel) * lanes)) * (2 + registers)
 
 
 def _recompute(stage: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -317,7 +317,7 @@ class _ReductionTree:
             return partial, self.shared[0]
         merged = self.ids.new_range(self.across * self.terms, "THREAD")
         substituted, = substitute([partial], _digits(merged, [*self.shared, *self.free]))
-        substituted, = rebuild([substituted], _simplified)
+        substituted, = rebuild([substituted], simplify_indices)
         return substituted, merged
 
     def _term(self, stage: UOp, i: Expr, step: int, f: Expr, below: int | None = None) -> UOp:
@@ -347,7 +347,7 @@ def _share_fills(kernel: UOp, target: Target) -> UOp:
     shared_stages = [n for n in toposort(kernel.src) if n.op is ops.STAGE and _is_cooperative(n)]
     if not shared_stages:
         return kernel
-    ids, count = _IdPool(kernel), _thread_count(kernel)
+    ids, count = _IdPool(kernel), thread_count(kernel)
     lanes_of = {stage: _lanes(stage, target) for stage in shared_stages}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -373,7 +373,7 @@ def _share_fills(kernel: UOp, target: Target) -> UOp:
                 digits[r] = symbolic.simplify(digit.node)
                 flat_index = symbolic.simplify((Expr(flat_index) // n).node)
             fill_value, = substitute(src[:1], digits)
-            fill_value, = rebuild([fill_value], _simplified)
+            fill_value, = rebuild([fill_value], simplify_indices)
             buffers = [ids.new_range(2, "UNROLL")] if node.arg.double else []
             return build.stage(fill_value, [*buffers, turns, thread, *lane], node.arg.id, "SHARED",
                                node.arg.name, node.arg.double)
@@ -417,17 +417,6 @@ def _lanes(stage: UOp, target: Target) -> int:
     return lanes
 
 
-def _simplified(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op is ops.INDEX:
-        return build.index_into(src[0], *map(symbolic.simplify, src[1:]))
-    return None
-
-
-def _thread_count(kernel: UOp) -> int:
-    return max([int(build.const_of(extent(n))) for n in toposort(kernel.src)
-                if n.op is ops.RANGE and n.arg.kind == "THREAD"], default=1)
-
-
 def _store_once(kernel: UOp, target: Target) -> UOp:
     """Let the first thread do the stores that depend on no thread."""
     if all(any(r.arg.kind == "THREAD" for r in store.ranges) for store in kernel.src):
@@ -444,5 +433,3 @@ def _store_once(kernel: UOp, target: Target) -> UOp:
         stores.append(build.store(index, stored_value, is_first if valid is None else
                                   build.and_(is_first, valid), store.arg))
     return with_stores(kernel, stores, (*kernel.arg.order, *ids.made))
-
-

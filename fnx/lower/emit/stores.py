@@ -7,25 +7,84 @@ lanes is transposed in registers, and whole vectors are written:
                                         transpose -> 16 vectors along u, written at l = 0 .. 15
 
 If the unrolled range fills the stride between two lanes, instances and lanes are interleaved in
-memory (emit/interleaving.py).
+memory (emit/shuffles.py).
+
+Large results bypass the caches, which they would only pollute: a store of part of a cache line
+reads the line first, and large results evict data that would be reused. So a buffer larger than the
+shared cache is written in whole aligned vectors that memory takes without reading, by nontemporal
+stores. So is a smaller one whose kernel's operands evict it. Nontemporal stores are weakly ordered,
+so the kernel ends with a fence.
+
+>>> from fnx.core.ir import dtypes
+>>> r = build.range_(1 << 24, 0)
+>>> x, o = (build.index_into(build.ref(s, dtypes.float32, (1 << 24,)), r) for s in (0, 1))
+>>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])
+>>> nontemporal_slots(copy, Target("cpu", triple="x86_64-linux"))
+frozenset({1})
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.accessors import buffer, dims
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.errors import KernelError
 from fnx.core.support.record import Record
-from fnx.lower.emit import interleaving
+from fnx.core.support.target import Target
+from fnx.lower.emit import shuffles
 from fnx.lower.emit.addresses import is_strided, split_lane_terms
 from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.expansion import Expansion, Instance, extent_of
-from fnx.lower.emit.nontemporal import CACHE_LINE, fits_line
-from fnx.lower.emit.transpose import can_transpose, transpose
+from fnx.lower.emit.shuffles import can_transpose, transpose
 from fnx.lower.emit.values import FALSE, Values
+
+MIN_BYTES = 32 << 20  # bytes: a larger buffer would not be in a cache when it is read
+CACHE_BYTES = 44 << 20  # bytes of all buffers of a kernel, from which on
+MIN_PART_BYTES = 8 << 20       # ... a result of as many bytes is evicted by the operands
+CACHE_LINE = 64
+
+
+def nontemporal_slots(kernel: UOp, target: Target) -> frozenset[int]:
+    """Return the slots of write-only buffers of a kernel that do not fit in a cache."""
+    if target.kind != "host" or not target.triple.startswith("x86"):
+        return frozenset()
+    nodes = toposort(kernel.src)
+    read = {buffer(n).arg.slot for n in nodes
+            if n.op is ops.LOAD and buffer(n).op is ops.REF}
+    large = large_results(nodes)
+    return frozenset([buffer(s).arg.slot for s in kernel.src
+                      if s.arg is None and buffer(s) in large]) - read
+
+
+def large_results(nodes: Sequence[UOp]) -> set[UOp]:
+    """Return the REFs that a kernel writes and that are known not to fit in a cache."""
+    sizes = {n: _bytes(n) for n in nodes if n.op is ops.REF}
+    slots: dict[int, int] = {}
+    for ref, nbytes in sizes.items():
+        slots[ref.arg.slot] = max(nbytes, slots.get(ref.arg.slot, 0))
+    min_bytes = MIN_PART_BYTES if sum(slots.values()) >= CACHE_BYTES else MIN_BYTES
+    written = {buffer(n) for n in nodes if n.op is ops.STORE}
+    return {ref for ref in written if ref.op is ops.REF and
+            (ref.arg.exceeds_cache or sizes[ref] >= min_bytes)}
+
+
+def _bytes(ref: UOp) -> int:
+    """Return the bytes of a buffer; 0 if its shape is dynamic."""
+    lengths = dims(ref)
+    if any(n.op is not ops.CONST for n in lengths):
+        return 0
+    return math.prod([int(build.const_of(n)) for n in lengths]) * ref.dtype.itemsize
+
+
+def fits_line(address: UOp, value: UOp, min_bytes: int = CACHE_LINE // 2) -> bool:
+    """Return whether a vector has at least ``min_bytes`` bytes and crosses no cache line."""
+    size = value.dtype.lanes * value.dtype.itemsize
+    return min_bytes <= size <= CACHE_LINE and (address.arg or 1) >= size
+
 
 _NONTEMPORAL = "STREAM"  # the arg of a nontemporal STORE
 
@@ -104,7 +163,7 @@ def _find_interleaved(values: Values, store: UOp, replicas: Expansion) -> UOp | 
     index, value, *valid = store.src
     if store.arg is not None:
         return None
-    return interleaving.find_range(index, values.lines.permuted, values.conditions.unproven(valid),
+    return shuffles.find_range(index, values.lines.permuted, values.conditions.unproven(valid),
                                    values.addresses.offset(index, replicas.lane), replicas)
 
 
@@ -121,10 +180,10 @@ def _interleave(values: Values, store: UOp, replicas: Expansion, gap_range: UOp)
         condition, mask = values.masks(store.src[2:], {**instance, gap_range: 0})
         if condition is FALSE:
             continue
-        for i, vector in enumerate(interleaving.interleave(lines, block)):
-            access = interleaving.access(values.addresses, accessors.index_node(store), gap_range,
+        for i, vector in enumerate(shuffles.interleave(lines, block)):
+            access = shuffles.access(values.addresses, accessors.index_node(store), gap_range,
                                          lane, i, instance)
-            lane_mask = None if mask is None else interleaving.vector_mask(lines, mask, count, i)
+            lane_mask = None if mask is None else shuffles.vector_mask(lines, mask, count, i)
             streaming = mask is None and is_nontemporal(values, store) and \
                 fits_line(access.address, vector)
             out.append(Write(access.address, vector, condition, lane_mask, None, streaming))

@@ -19,7 +19,7 @@ from fnx.core.ir.uop import UOp, substitute
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.lower.analysis.conditions import INEQUALITIES, Conditions, as_positive
-from fnx.lower.emit import interleaving, masked_loads
+from fnx.lower.emit import masked_loads, shuffles
 from fnx.lower.emit.addresses import Access, Addresses, split_lane_terms
 from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.expansion import SINGLE_INSTANCE, ExpansionTable, Instance, extent_of
@@ -264,12 +264,12 @@ class Values:
         _, lane, lanes = expansion
         lines, dtype, depth = self.lines, node.dtype, self.depth(node)
         if lane is not None:
-            gap_range = interleaving.find_range(
+            gap_range = shuffles.find_range(
                 accessors.index_node(node), lines.permuted, self.conditions.unproven(node.src[1:]),
                 self.addresses.offset(accessors.index_node(node), lane), expansion)
             if gap_range is not None:
                 return self.load_interleaved(node, instance, lane, gap_range)
-        if lane is not None and interleaving.is_strided(
+        if lane is not None and shuffles.is_strided(
                 accessors.index_node(node), lines.permuted,
                 self.addresses.offset(accessors.index_node(node), lane)):
             return self.load_strided(node, instance, lane)
@@ -307,7 +307,7 @@ class Values:
 
         def load(access: Access, mask: UOp | None) -> UOp:
             return masked_loads.load(self.addresses, access, node.dtype.vec(lanes), mask, depth)
-        return interleaving.load_strided(lines, first_access, lanes, stride, mask, load)
+        return shuffles.load_strided(lines, first_access, lanes, stride, mask, load)
 
     def load_interleaved(self, node: UOp, instance: Instance, lane: UOp, gap_range: UOp) -> UOp:
         """Load one instance; those of all values of ``gap_range`` are loaded together."""
@@ -318,14 +318,14 @@ class Values:
             return build.const(0, node.dtype)
         mask = lines.both(scalar, vector)
         for i in range(count):
-            access = interleaving.access(self.addresses, accessors.index_node(node), gap_range,
+            access = shuffles.access(self.addresses, accessors.index_node(node), gap_range,
                                          lane, i, instance)
             lane_mask = None if mask is None else lines.widen(mask, lanes)
             if lane_mask is not None and vector is not None:
-                lane_mask = interleaving.vector_mask(lines, lane_mask, count, i)
+                lane_mask = shuffles.vector_mask(lines, lane_mask, count, i)
             loads.append(masked_loads.load(self.addresses, access, node.dtype.vec(lanes), lane_mask,
                                            depth))
-        instances = interleaving.deinterleave(lines, loads)
+        instances = shuffles.deinterleave(lines, loads)
         for i, value in enumerate(instances):
             other_instance = {**instance, gap_range: i}
             if i != instance[gap_range] and self.key(node, other_instance) not in self.memo:

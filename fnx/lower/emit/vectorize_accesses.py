@@ -16,13 +16,13 @@ stores, nor stores across loads. The target limits the vector length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.accessors import base_pointer
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target
-from fnx.lower.emit.double_buffers import ASYNC
+from fnx.lower.emit.shared_memory import ASYNC
 
 _BLOCK_ENDS = frozenset({ops.FOR, ops.PHI, ops.ENDFOR, ops.LOOP_RESULT, ops.BREAK, ops.IF,
                          ops.ENDIF, ops.SYNC, ops.ASYNC_WAIT})
@@ -50,9 +50,14 @@ def vectorize_accesses(program: UOp, target: Target) -> UOp:
     out: list[UOp] = []
     new: dict[UOp, UOp] = {}
     for block in _basic_blocks(program.src):
-        out += _join_stores(_join_loads(block, target, new), target, new) \
-            if block[0].op not in _BLOCK_ENDS else [_rewrite(block[0], new)]
-    return program.replace(src=_drop_unused(out))
+        if block[0].op in _BLOCK_ENDS:
+            out.append(_rewrite(block[0], new))
+            continue
+        loaded = [line for segment in _segments(block, ops.STORE)
+                  for line in _merge_loads(segment, target, new)]
+        out += [line for segment in _segments(loaded, ops.LOAD)
+                for line in _merge_stores(segment, target)]
+    return program.replace(src=drop_unused(out, {ops.ADDRESS}))
 
 
 def _basic_blocks(lines: Sequence[UOp]) -> Iterator[list[UOp]]:
@@ -117,19 +122,19 @@ def _vector_address(first: UOp, lanes: int) -> UOp:
     return address.replace(dtype=address.dtype.vec(lanes))
 
 
-def _join_loads(block: list[UOp], target: Target, new: dict[UOp, UOp]) -> list[UOp]:
-    """Merge loads between stores."""
-    out: list[UOp] = []
+def _segments(block: Sequence[UOp], end: ops.Op) -> Iterator[list[UOp]]:
+    """Split a block behind each line of an op."""
     segment: list[UOp] = []
     for line in block:
         segment.append(line)
-        if line.op is ops.STORE:
-            out += _merge_loads(segment, target, new)
+        if line.op is end:
+            yield segment
             segment = []
-    return out + _merge_loads(segment, target, new)
+    yield segment
 
 
 def _merge_loads(segment: list[UOp], target: Target, new: dict[UOp, UOp]) -> list[UOp]:
+    """Merge the loads between two stores."""
     accesses = {location: line for line in segment
                 if line.op is ops.LOAD and (location := _location(line)) is not None}
     block_of = {line: block for block in _find_vectors(accesses, target) for line in block}
@@ -153,19 +158,8 @@ def _merge_loads(segment: list[UOp], target: Target, new: dict[UOp, UOp]) -> lis
     return out
 
 
-def _join_stores(block: list[UOp], target: Target, new: dict[UOp, UOp]) -> list[UOp]:
-    """Merge stores with no load between them."""
-    out: list[UOp] = []
-    segment: list[UOp] = []
-    for line in block:
-        segment.append(line)
-        if line.op is ops.LOAD:
-            out += _merge_stores(segment, target)
-            segment = []
-    return out + _merge_stores(segment, target)
-
-
 def _merge_stores(segment: list[UOp], target: Target) -> list[UOp]:
+    """Merge stores with no load between them."""
     stores = [line for line in segment if line.op is ops.STORE]
     accesses = {location: line for line in stores if (location := _location(line)) is not None}
     no_alias = len(accesses) == len(stores) and len({base_pointer(p[0]) for p, _ in accesses}) == \
@@ -186,12 +180,12 @@ def _merge_stores(segment: list[UOp], target: Target) -> list[UOp]:
     return out
 
 
-def _drop_unused(lines: Sequence[UOp]) -> tuple[UOp, ...]:
-    """Drop ADDRESSes that are not used any more."""
+def drop_unused(lines: Sequence[UOp], droppable: Container[ops.Op]) -> tuple[UOp, ...]:
+    """Drop the lines of some ops that are not used any more."""
     used: set[UOp] = set()
     remaining = []
     for line in reversed(lines):
-        if line.op is not ops.ADDRESS or line in used:
+        if line.op not in droppable or line in used:
             remaining.append(line)
             used.update(line.src)
     return tuple(reversed(remaining))

@@ -48,7 +48,7 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores
 from fnx.lower.analysis.loops import ScheduledLoop
 from fnx.lower.emit.expansion import extent_of
-from fnx.lower.emit.transpose import can_transpose
+from fnx.lower.emit.shuffles import can_transpose
 
 _MIN_ROWS = 4  # the number of rows from which on vectors pay off
 _SET_STRIDE = 1 << 10  # bytes: rows with a multiple of this stride map to few cache sets

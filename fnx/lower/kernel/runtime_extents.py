@@ -34,8 +34,8 @@ from fnx.core.ir.accessors import buffer, dims, extent, index_dims, indices
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.lower.analysis.split_index_sets import are_disjoint
-from fnx.lower.emit.interleaving import MAX_STRIDE
-from fnx.lower.emit.nontemporal import CACHE_LINE, large_results
+from fnx.lower.emit.shuffles import MAX_STRIDE
+from fnx.lower.emit.stores import CACHE_LINE, large_results
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:

@@ -26,6 +26,7 @@ from fnx.core.ir.matrix_units import UNITS, MatrixUnit
 from fnx.core.ir.uop import UOp, rebuild, substitute
 from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import simplify_indices
 
 _SIGN_BITS = 0x80808080  # the sign bit of each byte of a word
 
@@ -161,12 +162,10 @@ def _is_uniform_in_word(condition: UOp, term_range: UOp, count: int) -> bool:
 
 
 def _simplify_node(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    if node.op is ops.INDEX:
-        return build.index_into(src[0], *map(symbolic.simplify, src[1:]))
     if node.op is ops.LOAD and len(src) > 1:
         valid = symbolic.simplify(src[1])
         is_always_valid = valid.op is ops.CONST and valid.arg
         return build.load(src[0], None if is_always_valid else valid)
-    return None
+    return simplify_indices(node, src)
 
 

@@ -4,7 +4,7 @@
     stage(x, at="i")                               15 vectors of 16 rows, by shuffles
                                                    (emit/vectorize_stage_fills.py)
 
-Otherwise each lane would be a gather. If the rows are shorter (emit/interleaving.py handles up to
+Otherwise each lane would be a gather. If the rows are shorter (emit/shuffles.py handles up to
 8 elements) or long, lanes go along them.
 """
 
@@ -16,8 +16,7 @@ from fnx.core.ir import accessors, ops, tiling
 from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.analysis.workload import extent, is_static, stride
-from fnx.lower.emit.interleaving import MAX_STRIDE
-from fnx.lower.emit.transpose import can_transpose
+from fnx.lower.emit.shuffles import MAX_STRIDE, can_transpose
 
 # most elements of a row: a block of longer rows is far larger than the registers
 _MAX_ROW_LENGTH = 64

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.analysis.workload import extent, is_static, iteration_ranges, stride, volume
-from fnx.lower.emit.interleaving import MAX_STRIDE
-from fnx.lower.emit.transpose import can_transpose
+from fnx.lower.emit.shuffles import MAX_STRIDE, can_transpose
 from fnx.lower.schedule.small_inner_dim import crosses_rows, small_reduction_range
 
 CHUNK_WORK = 1 << 14  # additions (or equivalent work) that one parallel iteration should have

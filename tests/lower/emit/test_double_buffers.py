@@ -18,10 +18,10 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 from fnx.lower.driver import Driver
-from fnx.lower.emit.barriers import group_count, thread_group
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.form_async_copies import form_async_copies
 from fnx.lower.emit.lower_threads import lower_threads
+from fnx.lower.emit.shared_memory import group_count, thread_group
 from fnx.lower.legalize.emulate_unsupported_dtypes import emulate_unsupported_dtypes
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups

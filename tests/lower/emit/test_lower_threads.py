@@ -19,8 +19,8 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
-from fnx.lower.emit.barriers import group_count, thread_group
 from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.shared_memory import group_count, thread_group
 from fnx.lower.pipeline import Lowered, lower
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run

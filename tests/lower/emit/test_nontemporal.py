@@ -16,7 +16,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
 from fnx.lower.emit.emit import emit_program
-from fnx.lower.emit.nontemporal import CACHE_BYTES, MIN_BYTES, large_results
+from fnx.lower.emit.stores import CACHE_BYTES, MIN_BYTES, large_results
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.render import host
 from fnx.lower.schedule.heuristics import choose_schedule

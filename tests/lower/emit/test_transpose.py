@@ -15,7 +15,7 @@ from fnx.core.ir.uop import rebuild, toposort
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.support.target import Target
 from fnx.lower.emit.emit import emit_program
-from fnx.lower.emit.transpose import _network
+from fnx.lower.emit.shuffles import _network
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule

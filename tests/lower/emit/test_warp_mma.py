@@ -22,9 +22,9 @@ from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 from fnx.lower.driver import Driver
-from fnx.lower.emit.barriers import group_count
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.lower_threads import lower_threads
+from fnx.lower.emit.shared_memory import group_count
 from fnx.lower.legalize.emulate_unsupported_dtypes import emulate_unsupported_dtypes
 from fnx.lower.pipeline import lower
 from fnx.lower.schedule import contraction

@@ -17,9 +17,9 @@ from fnx.core.ir.tiling import grid, split, thread
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.support.target import Target
-from fnx.lower.emit.barriers import group_count
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.lower_threads import lower_threads
+from fnx.lower.emit.shared_memory import group_count
 from fnx.lower.pipeline import lower
 from fnx.lower.schedule.tile import tile
 from tests.lower import emulator

@@ -1,4 +1,6 @@
-"""Tiles: MMA on tile registers of 16 rows and 16 columns, each a value of 256 lanes.
+"""MMAs whose operands a loop's instances share: tile registers, and fragments of a warp.
+
+A tile register has 16 rows and 16 columns, and is a value of 256 lanes:
 
     REDUCE(MMA(a[t, w], b[w, l], w), k)         t UNROLL 16, l VEC 16, w the 16 words of a row
     v = PHI 0                                   one accumulator for all t, and each other instance
@@ -6,6 +8,12 @@
     SHUFFLE v' 0 .. 15, SHUFFLE v' 16 .. 31     the rows, when the sum is complete
 
 Both factors are stages with contiguous tiles: rows of a, and words of b, have stride 16.
+
+The MMA instances that the threads of a warp compute together are one line:
+
+    MMA(a, b, w, a', b', 2*mi + nj, h)      mi, nj UNROLL 2: four accumulators of each thread
+    v = MMA a'(mi 0, h 0) a'(1, 0) a'(0, 1) a'(1, 1) b'(h 0) b'(1) c0 c1 c2 c3
+    c0 = EXTRACT v 0 ...                    in the instruction's register order
 """
 
 from __future__ import annotations
@@ -29,13 +37,13 @@ def is_tile_mma(node: UOp) -> bool:
     return node.op is ops.MMA and UNITS[node.arg.unit].layout == "tiles"
 
 
-def zeros(values: Values, mma: UOp, instances: Sequence[Instance]) -> list[UOp]:
+def zero_tiles(values: Values, mma: UOp, instances: Sequence[Instance]) -> list[UOp]:
     """Return a zero accumulator for each tile of the instances."""
     zero = values.lines.widen(build.const(0, mma.dtype), TILE_LANES)
     return [zero] * (len(instances) // _SIDE)
 
 
-def multiplied(values: Values, mma: UOp, instances: Sequence[Instance], totals: Sequence[UOp]
+def multiply_tiles(values: Values, mma: UOp, instances: Sequence[Instance], totals: Sequence[UOp]
                ) -> list[UOp]:
     """Accumulate the product of both factors in this iteration."""
     a, b, k = *mma.src[:2], *bound_ranges(mma)
@@ -50,7 +58,7 @@ def multiplied(values: Values, mma: UOp, instances: Sequence[Instance], totals: 
     return out
 
 
-def rows(values: Values, mma: UOp, instances: Sequence[Instance], totals: Sequence[UOp]
+def tile_rows(values: Values, mma: UOp, instances: Sequence[Instance], totals: Sequence[UOp]
          ) -> list[UOp]:
     """Return the row of a tile for each instance."""
     row = _row_range(mma)
@@ -91,3 +99,33 @@ def _tile(values: Values, factor: UOp, ranges: tuple[UOp, UOp], instance: Instan
                                     address.arg)
     return values.lines.add(ops.LOAD, factor.dtype.vec(TILE_LANES), (tile_address,),
                             min_depth=values.depth(factor))
+
+
+# ---- fragments of a warp ------------------------------------------------------------------------
+
+
+def is_warp_mma(node: UOp) -> bool:
+    """Return whether a node is an MMA with the fragments that each thread holds."""
+    return node.op is ops.MMA and len(node.src) > 2 + node.arg.n_words
+
+
+def multiply_fragments(values: Values, mma: UOp, instances: Sequence[Instance],
+                       accumulators: Sequence[UOp]) -> list[UOp]:
+    """Update the accumulators of all instances, four by one instruction."""
+    left, right, result_index, half = mma.src[2 + mma.arg.n_words:]
+    terms, _ = symbolic.linear_terms(result_index)
+    groups: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
+    for i, instance in enumerate(instances):
+        result_number = sum(c * instance[m[0]] for m, c in terms.items())
+        key = tuple([(r.number, v) for r, v in instance.items() if (r,) not in terms])
+        groups.setdefault(key, {})[result_number] = i
+    out = list(accumulators)
+    for members in groups.values():
+        rows = [values.value(left, {**instances[members[2 * mi]], half: k})
+                for k in (0, 1) for mi in (0, 1)]
+        columns = [values.value(right, {**instances[members[0]], half: k}) for k in (0, 1)]
+        sums = [accumulators[members[n]] for n in range(4)]
+        products = values.lines.add(ops.MMA, mma.dtype.vec(4), (*rows, *columns, *sums), mma.arg)
+        for n in range(4):
+            out[members[n]] = values.lines.add(ops.EXTRACT, mma.dtype, (products,), n)
+    return out
