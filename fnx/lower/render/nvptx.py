@@ -9,7 +9,7 @@ else is the host's text (render/llvm.py): pointers are generic, and LLVM infers 
 spaces. Products and sums are not fused, divisions and square roots are rounded correctly and
 subnormal numbers are kept, since LLVM's PTX has ``.rn`` and no ``.ftz``.
 
->>> from fnx.core.ir import build, op_args
+>>> from fnx.core.ir import dtypes, op_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
 >>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), op_args.ThreadGroup(0, 0, 64, 0, 0))
 >>> print(module("f", render(p)).splitlines()[0])
