@@ -21,6 +21,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_operands
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
@@ -92,27 +93,24 @@ def _to_result(node: UOp, was_bool: bool) -> Array:
     return Array(build.ne(node, build.const_like(node, 0)) if was_bool else node)
 
 
-@public_api
+_docstr = DocTemplate(
+    a="an Array or array-like of shape (..., k), or 0-d.",
+    precision="one of JAX's names, or a pair of them; all mean full precision here.",
+    preferred_element_type="the dtype that the operands are converted to before the "
+                           "multiplication.",
+    returns="An Array of the other axes of a, then of b; of the common dtype.",
+    raises=("ShapeError: the contracted axes differ in length.",))
+
+
+@_docstr("An Array of shape (..., m, n) and the common dtype; m or n is absent where an operand "
+         "has one axis.", a="an Array or array-like of shape (..., m, k) or (k,).",
+         b="an Array or array-like of shape (..., k, n) or (k,).",
+         raises=("ShapeError: the contracted axes differ in length.",
+                 "ShapeError: an operand is 0-d, or the batch axes do not broadcast."))
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
     """Return the matrix product over the last two axes, broadcast over the others: ``a @ b``.
 
-    Args:
-        a: an Array or array-like of shape (..., m, k) or (k,).
-        b: an Array or array-like of shape (..., k, n) or (k,).
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: the dtype that the operands are converted to before the
-            multiplication.
-
-    Returns:
-        An Array of shape (..., m, n) and the common dtype; m or n is absent where an operand has
-        one axis.
-
-    Raises:
-        ShapeError: the contracted axes differ in length.
-        ShapeError: an operand is 0-d, or the batch axes do not broadcast.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones((3, 1)))
     Array([[3.],
            [3.]], dtype=float32)
@@ -157,26 +155,12 @@ def _label_batch_axes(x: UOp, own_batch: tuple[int, ...], lead: tuple[int, ...],
     return build.reshape(x, shape), (*[first + i for i in retained], *core_labels)
 
 
-@public_api
+@_docstr("An Array of the common dtype: the axes of a except the last, then those of b except the "
+         "second last.", b="an Array or array-like of shape (..., k, n), (k,), or 0-d.")
 def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
     """Contract the last axis of ``a`` with the second last of ``b``; 0-d operands scale.
 
-    Args:
-        a: an Array or array-like of shape (..., k), or 0-d.
-        b: an Array or array-like of shape (..., k, n), (k,), or 0-d.
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: the dtype that the operands are converted to before the
-            multiplication.
-
-    Returns:
-        An Array of the common dtype: the axes of a except the last, then those of b except the
-        second last.
-
-    Raises:
-        ShapeError: the contracted axes differ in length.
-
-    >>> import fnx.numpy as jnp
     >>> print(jnp.dot(jnp.arange(3), jnp.arange(3)))
     5
     """
@@ -194,25 +178,13 @@ def _scale(x: Array, y: Array, preferred: DTypeLike | None) -> Array:
     return x * y if preferred is None else x.astype(preferred) * y.astype(preferred)
 
 
-@public_api
+@_docstr("A 0-d Array of the common dtype.",
+         ("ShapeError: the operands differ in their number of elements.",),
+         a="an Array or array-like of n elements.", b="an Array or array-like of n elements.")
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
     """Return the dot product of the flattened operands.
 
-    Args:
-        a: an Array or array-like of n elements.
-        b: an Array or array-like of n elements.
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: the dtype that the operands are converted to before the
-            multiplication.
-
-    Returns:
-        A 0-d Array of the common dtype.
-
-    Raises:
-        ShapeError: the operands differ in their number of elements.
-
-    >>> import fnx.numpy as jnp
     >>> print(jnp.vdot(jnp.ones((2, 2)), jnp.ones((2, 2))))
     4.0
     """
@@ -221,25 +193,11 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
                   preferred_element_type=preferred_element_type)
 
 
-@public_api
+@_docstr(b="an Array or array-like of shape (..., k), or 0-d.")
 def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
           preferred_element_type: DTypeLike | None = None) -> Array:
     """Contract the last axis of ``a`` with the last axis of ``b``.
 
-    Args:
-        a: an Array or array-like of shape (..., k), or 0-d.
-        b: an Array or array-like of shape (..., k), or 0-d.
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: the dtype that the operands are converted to before the
-            multiplication.
-
-    Returns:
-        An Array of the other axes of a, then of b; of the common dtype.
-
-    Raises:
-        ShapeError: the contracted axes differ in length.
-
-    >>> import fnx.numpy as jnp
     >>> print(jnp.inner(jnp.arange(3), jnp.arange(3)))
     5
     """
@@ -270,28 +228,16 @@ def outer(a: ArrayLike, b: ArrayLike) -> Array:
     return x.reshape((x.size, 1)) * y.reshape((1, y.size))
 
 
-@public_api
+@_docstr(a="an Array or array-like of any shape and dtype.",
+         b="an Array or array-like of any shape and dtype.",
+         axes="n, to contract the last n axes of ``a`` with the first n of ``b``; or (axes of a, "
+              "axes of b).",
+         raises=("ShapeError: the contracted axes differ in length.",
+                 "ArgumentError: the numbers of axes of a and b differ."))
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None) -> Array:
     """Contract pairs of axes.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        b: an Array or array-like of any shape and dtype.
-        axes: n, to contract the last n axes of ``a`` with the first n of ``b``; or
-            (axes of a, axes of b).
-        precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: the dtype that the operands are converted to before the
-            multiplication.
-
-    Returns:
-        An Array of the other axes of a, then of b; of the common dtype.
-
-    Raises:
-        ShapeError: the contracted axes differ in length.
-        ArgumentError: the numbers of axes of a and b differ.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
     (2, 4)
     """

@@ -15,6 +15,7 @@ from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_operands
 from fnx.core.formulas import elementwise_math as rows
+from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.expr import Expr
 from fnx.core.support.errors import DTypeError
@@ -201,24 +202,19 @@ def imag(val: ArrayLike, /) -> Array:
     return Array(build.const(0, x._dtype, x.shape), x.weak)
 
 
-@_docstr(returns="A bool Array of the shape of x.")
-def isreal(x: ArrayLike) -> Array:
-    """Return whether the imaginary part is 0; always True, as all fnx numbers are real.
-
-    >>> print(jnp.isreal(2.0))
-    True
-    """
-    return Array(build.const(True, dtypes.bool_, asarray(x).shape))
+@_docstr.family("A bool Array of the shape of x.")
+def _full_bool(value: bool, x: ArrayLike) -> Array:
+    return Array(build.const(value, dtypes.bool_, asarray(x).shape))
 
 
-@_docstr(returns="A bool Array of the shape of x.")
-def iscomplex(x: ArrayLike) -> Array:
-    """Return whether the imaginary part is nonzero; always False, as all fnx numbers are real.
-
-    >>> print(jnp.iscomplex(2.0))
-    False
-    """
-    return Array(build.const(False, dtypes.bool_, asarray(x).shape))
+isreal = _full_bool(
+    True, "isreal",
+    "Return whether the imaginary part is 0; always True, as all fnx numbers are real.",
+    "print(jnp.isreal(2.0))", "True")
+iscomplex = _full_bool(
+    False, "iscomplex",
+    "Return whether the imaginary part is nonzero; always False, as all fnx numbers are real.",
+    "print(jnp.iscomplex(2.0))", "False")
 
 
 @_docstr(z="an Array or array-like of any shape.",
@@ -237,24 +233,15 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     return rad2deg(radians) if deg else radians
 
 
-@_docstr(out="unsupported; must be None.", returns="A bool Array of the shape of x.")
-def isneginf(x: ArrayLike, /, out: None = None) -> Array:
-    """Return whether x is negative infinity.
-
-    >>> print(jnp.isneginf(-float("inf")))
-    True
-    """
-    return apply(rows.ISNEGINF, x)
+@_docstr.family("A bool Array of the shape of x.", out="unsupported; must be None.")
+def _is_infinity(fn: ElementwiseFn, x: ArrayLike, /, out: None = None) -> Array:
+    return apply(fn, x)
 
 
-@_docstr(out="unsupported; must be None.", returns="A bool Array of the shape of x.")
-def isposinf(x: ArrayLike, /, out: None = None) -> Array:
-    """Return whether x is positive infinity.
-
-    >>> print(jnp.isposinf(float("inf")))
-    True
-    """
-    return apply(rows.ISPOSINF, x)
+isneginf = _is_infinity(rows.ISNEGINF, "isneginf", "Return whether x is negative infinity.",
+                        'print(jnp.isneginf(-float("inf")))', "True")
+isposinf = _is_infinity(rows.ISPOSINF, "isposinf", "Return whether x is positive infinity.",
+                        'print(jnp.isposinf(float("inf")))', "True")
 
 
 @_docstr(out="unsupported; must be None.",

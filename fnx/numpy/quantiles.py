@@ -162,28 +162,20 @@ def _inv_cdf(rows: _Sorted, q: Array, count: Array, method: QuantileMethod, skip
     return where(is_nan, np.nan, rows.at(index))
 
 
-@_docstr()
-def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
-             overwrite_input: bool = False, method: QuantileMethod = "linear",
-             keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Return the q-th quantiles of the elements; NaN if any element is NaN.
-
-    >>> print(jnp.quantile(jnp.asarray([1.0, 2.0, 4.0]), 0.75))
-    3.0
-    """
-    return _quantile(a, q, axis, overwrite_input, method, keepdims, weights, False)
+@_docstr.family()
+def _fraction_quantile(skip: bool, a: ArrayLike, q: ArrayLike, axis: AxisLike = None,
+                       out: None = None, overwrite_input: bool = False,
+                       method: QuantileMethod = "linear", keepdims: bool = False, *,
+                       weights: ArrayLike | None = None) -> Array:
+    return _quantile(a, q, axis, overwrite_input, method, keepdims, weights, skip)
 
 
-@_docstr()
-def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
-                overwrite_input: bool = False, method: QuantileMethod = "linear",
-                keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Return the q-th quantiles of the elements, ignoring NaNs.
-
-    >>> print(jnp.nanquantile(jnp.asarray([1.0, jnp.nan, 4.0]), 0.5))
-    2.5
-    """
-    return _quantile(a, q, axis, overwrite_input, method, keepdims, weights, True)
+quantile = _fraction_quantile(
+    False, "quantile", "Return the q-th quantiles of the elements; NaN if any element is NaN.",
+    "print(jnp.quantile(jnp.asarray([1.0, 2.0, 4.0]), 0.75))", "3.0")
+nanquantile = _fraction_quantile(
+    True, "nanquantile", "Return the q-th quantiles of the elements, ignoring NaNs.",
+    "print(jnp.nanquantile(jnp.asarray([1.0, jnp.nan, 4.0]), 0.5))", "2.5")
 
 
 def _to_fractions(q: ArrayLike) -> Array:
@@ -218,31 +210,16 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
                      True)
 
 
-_MEDIAN_RAISES = ("AxisError: an axis is out of range or repeated.",
-                  "ShapeError: the reduction is over zero elements.")
+@_docstr.family("An Array of floats without the reduced axes.",
+                ("AxisError: an axis is out of range or repeated.",
+                 "ShapeError: the reduction is over zero elements."))
+def _median(skip: bool, a: ArrayLike, axis: AxisLike = None, out: None = None,
+            overwrite_input: bool = False, keepdims: bool = False) -> Array:
+    return _quantile(a, 0.5, axis, overwrite_input, "midpoint", keepdims, None, skip)
 
 
-@_docstr("An Array of floats without the reduced axes.", _MEDIAN_RAISES)
-def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
-           keepdims: bool = False) -> Array:
-    """Return the median; NaN if any element is NaN.
-
-    Of an even number of elements, it is the mean of the two in the middle.
-
-    >>> print(jnp.median(jnp.asarray([1.0, 2.0, 4.0])))
-    2.0
-    """
-    return _quantile(a, 0.5, axis, overwrite_input, "midpoint", keepdims, None, False)
-
-
-@_docstr("An Array of floats without the reduced axes.", _MEDIAN_RAISES)
-def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None,
-              overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """Return the median, ignoring NaNs.
-
-    Of an even number of elements, it is the mean of the two in the middle.
-
-    >>> print(jnp.nanmedian(jnp.asarray([1.0, jnp.nan, 4.0])))
-    2.5
-    """
-    return _quantile(a, 0.5, axis, overwrite_input, "midpoint", keepdims, None, True)
+_MIDDLE = "\n\n    Of an even number of elements, it is the mean of the two in the middle."
+median = _median(False, "median", "Return the median; NaN if any element is NaN." + _MIDDLE,
+                 "print(jnp.median(jnp.asarray([1.0, 2.0, 4.0])))", "2.0")
+nanmedian = _median(True, "nanmedian", "Return the median, ignoring NaNs." + _MIDDLE,
+                    "print(jnp.nanmedian(jnp.asarray([1.0, jnp.nan, 4.0])))", "2.5")

@@ -12,6 +12,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_operands
 from fnx.core.ir import build
 from fnx.core.ir.uop import UOp
@@ -82,25 +83,24 @@ def wrap_like(x: Array, node: UOp) -> Array:
     return Array(node, x.weak)
 
 
-@public_api
+_docstr = DocTemplate(
+    a="an Array or array-like of any shape and dtype.",
+    ary="an Array or array-like of any shape and dtype.",
+    axis="the axis; negative values count from the end.",
+    dtype="the dtype of the result; by default the common one.",
+    order='the order of the elements: "C" (row-major) or "F" (column-major).',
+    returns="An Array of the dtype of a.",
+    raises=("ShapeError: the shapes do not broadcast.",))
+
+
+@_docstr(shape="an int or ints; one may be -1, which is inferred.",
+         copy="accepted for NumPy compatibility; as Arrays are immutable, it has no effect.",
+         raises=("ShapeError: the number of elements differs.",
+                 "ArgumentError: the ``order`` is unknown."))
 def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder = "C", *,
             copy: bool | None = None) -> Array:
     """Return the elements in another shape; one length may be -1, which is inferred.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        shape: an int or ints; one may be -1, which is inferred.
-        order: the order of the elements: "C" (row-major) or "F" (column-major).
-        copy: accepted for NumPy compatibility; as Arrays are immutable, it has no effect.
-
-    Returns:
-        An Array of the dtype of a.
-
-    Raises:
-        ShapeError: the number of elements differs.
-        ArgumentError: the ``order`` is unknown.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.reshape(jnp.arange(4), (2, -1))
     Array([[0, 1],
            [2, 3]], dtype=int32)
@@ -141,42 +141,21 @@ def _resolve_shape(x: Array, shape: Any) -> tuple[int, ...]:
     return out
 
 
-@public_api
+@_docstr("An Array of one axis, of the dtype of a.", ("ArgumentError: the ``order`` is unknown.",))
 def ravel(a: ArrayLike, order: ElementOrder = "C") -> Array:
     """Flatten an array to a vector.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        order: the order of the elements: "C" (row-major) or "F" (column-major).
-
-    Returns:
-        An Array of one axis, of the dtype of a.
-
-    Raises:
-        ArgumentError: the ``order`` is unknown.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.ravel(jnp.ones((2, 1)))
     Array([1., 1.], dtype=float32)
     """
     return reshape(a, -1 if asarray(a).size else (0,), order)
 
 
-@public_api
+@_docstr(raises=("AxisError: the axes are not a permutation.",),
+         axes="the axis of a for each axis of the result; by default the reverse order.")
 def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Permute the axes; by default, reverse them.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axes: the axis of a for each axis of the result; by default the reverse order.
-
-    Returns:
-        An Array of the dtype of a.
-
-    Raises:
-        AxisError: the axes are not a permutation.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.transpose(jnp.zeros((2, 3))).shape
     (3, 2)
     """
@@ -195,22 +174,11 @@ def _permutation(x: Array, axes_arg: Sequence[int]) -> tuple[int, ...]:
 
 permute_dims = transpose
 
-@public_api
+@_docstr(raises=("AxisError: the axis is out of range.",), axis1="the first axis.",
+         axis2="the second axis.")
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Swap two axes.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis1: the first axis.
-        axis2: the second axis.
-
-    Returns:
-        An Array of the dtype of a.
-
-    Raises:
-        AxisError: the axis is out of range.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
     """
@@ -221,22 +189,12 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     return wrap_like(x, build.permute(x._node, order))
 
 
-@public_api
+@_docstr(source="the axis or axes to move.", destination="the position of each in the result.",
+         raises=("AxisError: an axis is out of range, or source and destination differ in "
+                 "number.",))
 def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     """Move axes to other positions; the remaining axes keep their order.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        source: the axis or axes to move.
-        destination: the position of each in the result.
-
-    Returns:
-        An Array of the dtype of a.
-
-    Raises:
-        AxisError: an axis is out of range, or source and destination differ in number.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
@@ -251,21 +209,11 @@ def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     return wrap_like(x, build.permute(x._node, order))
 
 
-@public_api
+@_docstr(raises=("AxisError: an axis is out of range or repeated.",),
+         axis="the positions of the new axes in the result, one or several.")
 def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
     """Insert axes of length 1 at the given positions of the result.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the positions of the new axes in the result, one or several.
-
-    Returns:
-        An Array of the dtype of a.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.expand_dims(jnp.zeros(3), 0).shape
     (1, 3)
     """
@@ -277,22 +225,12 @@ def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
     return wrap_like(x, build.reshape(x._node, shape))
 
 
-@public_api
+@_docstr(axis="the axis or axes to remove; by default all of length 1.",
+         raises=("ShapeError: the length of an axis is not 1.",
+                 "AxisError: the axis is out of range."))
 def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
     """Remove axes of length 1: all of them, or those given.
 
-    Args:
-        a: an Array or array-like of any shape and dtype.
-        axis: the axis or axes to remove; by default all of length 1.
-
-    Returns:
-        An Array of the dtype of a.
-
-    Raises:
-        ShapeError: the length of an axis is not 1.
-        AxisError: the axis is out of range.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
     (3,)
     """
@@ -307,21 +245,13 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
         n for i, n in enumerate(x.shape) if i not in removed)))
 
 
-@public_api
+@_docstr("An Array of this shape, of the dtype of the array.",
+         ("ShapeError: the array does not broadcast to the shape.",),
+         array="an Array or array-like of any shape and dtype.",
+         shape="the shape of the result: an int or ints, static under tracing.")
 def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
     """Broadcast an array to a shape.
 
-    Args:
-        array: an Array or array-like of any shape and dtype.
-        shape: the shape of the result: an int or ints, static under tracing.
-
-    Returns:
-        An Array of this shape, of the dtype of the array.
-
-    Raises:
-        ShapeError: the array does not broadcast to the shape.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.broadcast_to(jnp.arange(2), (2, 2))
     Array([[0, 1],
            [0, 1]], dtype=int32)
@@ -330,20 +260,10 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
     return wrap_like(x, build.expand(x._node, axes.normalize_shape(shape)))
 
 
-@public_api
+@_docstr("A list of Arrays of one shape, each with its own dtype.", args="Arrays or array-likes.")
 def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """Broadcast arrays to their common shape.
 
-    Args:
-        args: Arrays or array-likes.
-
-    Returns:
-        A list of Arrays of one shape, each with its own dtype.
-
-    Raises:
-        ShapeError: the shapes do not broadcast.
-
-    >>> import fnx.numpy as jnp
     >>> [x.shape for x in jnp.broadcast_arrays(jnp.zeros(3), 1.0)]
     [(3,), (3,)]
     """
@@ -352,20 +272,10 @@ def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     return [wrap_like(x, build.expand(x._node, shape)) for x in xs]
 
 
-@public_api
+@_docstr("A tuple of ints.", shapes="ints, or sequences of ints.")
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """Return the shape that arrays of these shapes broadcast to.
 
-    Args:
-        shapes: ints, or sequences of ints.
-
-    Returns:
-        A tuple of ints.
-
-    Raises:
-        ShapeError: the shapes do not broadcast.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
@@ -459,44 +369,23 @@ def _with_min_rank(min_rank: int, x: Array, columns: bool = False) -> Array:
     return reshape(x, (1,) * (min_rank - x.ndim) + x.shape)
 
 
-@public_api
+@_docstr("An Array of at least two axes.",
+         ("ArgumentError: there are no arrays.", "ShapeError: the other axes differ."),
+         tup="Arrays of one axis (a row each) or more.")
 def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays vertically (along axis 0); vectors become rows.
 
-    Args:
-        tup: Arrays of one axis (a row each) or more.
-        dtype: the dtype of the result; by default the common one.
-
-    Returns:
-        An Array of at least two axes.
-
-    Raises:
-        ArgumentError: there are no arrays.
-        ShapeError: the other axes differ.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.vstack([jnp.zeros(2), jnp.ones(2)]).shape
     (2, 2)
     """
     return concatenate([_with_min_rank(2, x) for x in _array_list("vstack", tup)], 0, dtype)
 
 
-@public_api
+@_docstr("An Array.", ("ArgumentError: there are no arrays.", "ShapeError: the other axes differ."),
+         tup="Arrays whose other axes agree; they are promoted to a common dtype.")
 def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays horizontally: along axis 1, or along axis 0 for vectors.
 
-    Args:
-        tup: Arrays whose other axes agree; they are promoted to a common dtype.
-        dtype: the dtype of the result; by default the common one.
-
-    Returns:
-        An Array.
-
-    Raises:
-        ArgumentError: there are no arrays.
-        ShapeError: the other axes differ.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.hstack([jnp.zeros(2), jnp.ones(1)])
     Array([0., 0., 1.], dtype=float32)
     """
@@ -504,21 +393,12 @@ def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
 
-@public_api
+@_docstr("An Array of at least two axes.",
+         ("ArgumentError: there are no arrays.", "ShapeError: the numbers of rows differ."),
+         tup="Arrays of one axis (a column each) or two.")
 def column_stack(tup: Any) -> Array:
     """Stack vectors as the columns of a matrix.
 
-    Args:
-        tup: Arrays of one axis (a column each) or two.
-
-    Returns:
-        An Array of at least two axes.
-
-    Raises:
-        ArgumentError: there are no arrays.
-        ShapeError: the numbers of rows differ.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.column_stack([jnp.zeros(2), jnp.ones(2)])
     Array([[0., 1.],
            [0., 1.]], dtype=float32)
@@ -526,23 +406,13 @@ def column_stack(tup: Any) -> Array:
     return concatenate([_with_min_rank(2, x, True) for x in _array_list("column_stack", tup)], 1)
 
 
-@public_api
+@_docstr("A list of Arrays of the dtype of the array.",
+         indices_or_sections="the number of equal parts, or the indices at which to split.",
+         raises=("ShapeError: the number of parts does not divide the length.",
+                 "AxisError: the axis is out of range."))
 def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Split an array along an axis, into equal parts or at indices.
 
-    Args:
-        ary: an Array or array-like of any shape and dtype.
-        indices_or_sections: the number of equal parts, or the indices at which to split.
-        axis: the axis; negative values count from the end.
-
-    Returns:
-        A list of Arrays of the dtype of the array.
-
-    Raises:
-        ShapeError: the number of parts does not divide the length.
-        AxisError: the axis is out of range.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.split(jnp.arange(4), 2)
     [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
     """
@@ -555,23 +425,13 @@ def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array
     return array_split(x, indices_or_sections, axis)
 
 
-@public_api
+@_docstr("A list of Arrays of the dtype of the array.",
+         indices_or_sections="the number of parts, or the indices at which to split.",
+         raises=("ArgumentError: there are too many parts, or none.",
+                 "AxisError: the axis is out of range."))
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Split an array along an axis, into parts of nearly equal length or at indices.
 
-    Args:
-        ary: an Array or array-like of any shape and dtype.
-        indices_or_sections: the number of parts, or the indices at which to split.
-        axis: the axis; negative values count from the end.
-
-    Returns:
-        A list of Arrays of the dtype of the array.
-
-    Raises:
-        ArgumentError: there are too many parts, or none.
-        AxisError: the axis is out of range.
-
-    >>> import fnx.numpy as jnp
     >>> [p.shape for p in jnp.array_split(jnp.arange(5), 2)]
     [(3,), (2,)]
     """

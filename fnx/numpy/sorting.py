@@ -132,22 +132,17 @@ def _split_after(node: UOp, ax: int, k: int) -> list[UOp]:
             for bounds in ((0, k + 1), (k + 1, n))]
 
 
-@public_api
+_partition_docstr = DocTemplate(
+    a="an Array or array-like of any dtype.", axis="the axis.",
+    kth="the index that gets its sorted element; negative values count from the end.",
+    returns="An Array of the shape and dtype of a: ascending up to ``kth``, descending after it.",
+    raises=("AxisError: the axis or ``kth`` is out of range.",))
+
+
+@_partition_docstr()
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """Partition the elements: element ``kth`` is in its sorted position, no larger ones before it.
 
-    Args:
-        a: an Array or array-like of any dtype.
-        kth: the index that gets its sorted element; negative values count from the end.
-        axis: the axis.
-
-    Returns:
-        An Array of the shape and dtype of a: ascending up to ``kth``, descending after it.
-
-    Raises:
-        AxisError: the axis or ``kth`` is out of range.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.partition(jnp.asarray([4, 3, 1, 2]), 1)
     Array([1, 2, 4, 3], dtype=int32)
     """
@@ -156,22 +151,10 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     return Array(build.concat([low, build.flip(high, [ax])], ax), x.weak)
 
 
-@public_api
+@_partition_docstr("An int32 Array of the shape of a; the indices after ``kth`` ascend.")
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """Return the indices that partition an array: see ``partition``.
 
-    Args:
-        a: an Array or array-like of any dtype.
-        kth: the index that gets its sorted element; negative values count from the end.
-        axis: the axis.
-
-    Returns:
-        An int32 Array of the shape of a; the indices after ``kth`` ascend.
-
-    Raises:
-        AxisError: the axis or ``kth`` is out of range.
-
-    >>> import fnx.numpy as jnp
     >>> jnp.argpartition(jnp.asarray([4, 3, 1, 2]), 1)
     Array([2, 3, 0, 1], dtype=int32)
     """
