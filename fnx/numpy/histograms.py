@@ -11,7 +11,7 @@ from fnx.core.array import arguments, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import domain_node
 from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.support.config import config
@@ -28,6 +28,7 @@ from fnx.numpy.base import (
     max,
     min,
     ones_like,
+    promote_arrays,
     ravel,
     remainder,
     sum,
@@ -80,8 +81,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: SearchSide = "left",
     arguments.check_choice("method", method, SEARCH_METHODS)
     if asarray(a).ndim != 1:
         raise ShapeError(f"expected a vector to search in, got shape {asarray(a).shape}")
-    (left, right), _ = promote_operands("any", "searchsorted", (asarray(a), v), broadcast=False)
-    sorted_values, values = Array(left), Array(right)
+    sorted_values, values = promote_arrays("searchsorted", asarray(a), v, domain="any")
     if sorter is not None:
         sorted_values = take(sorted_values, asarray(sorter))
     return _binary_search(sorted_values, values, side == "right")
@@ -264,8 +264,7 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
     Array([1, 1], dtype=int32)
     """
     operands = (sample,) if weights is None else (sample, asarray(weights))
-    points, *weighted = [Array(x) for x in promote_operands("inexact", "histogramdd", operands,
-                                                            broadcast=False)[0]]
+    points, *weighted = promote_arrays("histogramdd", *operands)
     if points.ndim != 2:
         raise ShapeError(f"expected points as rows, got shape {points.shape}")
     n, d = points.shape
@@ -315,9 +314,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     for name, value in (("left", left), ("right", right)):
         if isinstance(value, str):
             arguments.check_choice(name, value, ("extrapolate", None))
-    nodes, _ = promote_operands("inexact", "interp", [asarray(x), asarray(xp), asarray(fp)],
-                                broadcast=False)
-    points, knots, values = map(Array, nodes)
+    points, knots, values = promote_arrays("interp", asarray(x), asarray(xp), asarray(fp))
     if knots.shape != values.shape or knots.ndim != 1 or not knots.size:
         raise ShapeError(f"expected places and values as vectors of one length, got "
                          f"{knots.shape} and {values.shape}")

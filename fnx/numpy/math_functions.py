@@ -13,7 +13,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import domain_node
 from fnx.core.formulas import elementwise_math as rows
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes
@@ -28,6 +28,7 @@ from fnx.numpy.base import (
     isnan,
     multiply,
     not_equal,
+    promote_arrays,
     remainder,
     trunc,
     where,
@@ -307,11 +308,6 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
-def _promote_integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
-    (a, b), _ = promote_operands("whole", name, (x1, x2))
-    return Array(a), Array(b)
-
-
 @_binary_docstr()
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the greatest common divisor; gcd(0, 0) is 0.
@@ -321,7 +317,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     >>> print(jnp.gcd(12, 18))
     6
     """
-    a, b = map(abs, _promote_integers("gcd", x1, x2))
+    a, b = map(abs, promote_arrays("gcd", x1, x2, domain="whole", broadcast=True))
 
     def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
         x, y = pair
@@ -340,7 +336,7 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     >>> print(jnp.lcm(4, 6))
     12
     """
-    a, b = map(abs, _promote_integers("lcm", x1, x2))
+    a, b = map(abs, promote_arrays("lcm", x1, x2, domain="whole", broadcast=True))
     divisor = gcd(a, b)
     return where(equal(divisor, 0), divisor, multiply(a, floor_divide(
         b, where(equal(divisor, 0), 1, divisor))))
@@ -367,8 +363,7 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
     >>> print(jnp.unwrap(jnp.asarray([0.0, 3.0, -3.0])))
     [0.        3.        3.2831855]
     """
-    nodes, _ = promote_operands("number", "unwrap", (p, period), broadcast=False)
-    x, cycle = map(Array, nodes)
+    x, cycle = promote_arrays("unwrap", p, period, domain="number")
     threshold = cycle / 2 if discont is None else asarray(discont)
     x = x.swapaxes(axis, -1)
     if not x.shape[-1]:

@@ -8,7 +8,6 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import promote_operands
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
@@ -17,6 +16,7 @@ from fnx.numpy.base import (
     cumprod,
     flip,
     ones_like,
+    promote_arrays,
     ravel,
     stack,
     zeros_like,
@@ -72,8 +72,7 @@ def _align_powers(name: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
 
     Further axes are left to broadcast.
     """
-    nodes, _ = promote_operands("any", name, (atleast_1d(a), atleast_1d(b)), broadcast=False)
-    x, y = map(Array, nodes)
+    x, y = promote_arrays(name, atleast_1d(a), atleast_1d(b), domain="any")
     n = max(x.shape[0], y.shape[0])
     return _pad_front(x, n), _pad_front(y, n)
 
@@ -87,8 +86,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     11
     """
     arguments.check_int("unroll", unroll)
-    nodes, _ = promote_operands("any", "polyval", [atleast_1d(p), asarray(x)], broadcast=False)
-    coefficients, points = map(Array, nodes)
+    coefficients, points = promote_arrays("polyval", atleast_1d(p), asarray(x), domain="any")
     shape = axes.broadcast_shapes(coefficients.shape[1:], points.shape)
     out = Array(build.const(0, points._dtype, shape))
     for i in range(coefficients.shape[0]):
@@ -129,8 +127,8 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     >>> jnp.polymul(jnp.asarray([1, 1]), jnp.asarray([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    nodes, _ = promote_operands("inexact", "polymul", (_coeffs(a1), _coeffs(a2)), broadcast=False)
-    x, y = (_trim_leading(Array(node), trim_leading_zeros) for node in nodes)
+    x, y = (_trim_leading(p, trim_leading_zeros)
+            for p in promote_arrays("polymul", _coeffs(a1), _coeffs(a2)))
     return convolve(_nonempty_or_zero(x), _nonempty_or_zero(y))
 
 
@@ -142,8 +140,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
     >>> jnp.polydiv(jnp.asarray([1.0, 0.0, -1.0]), jnp.asarray([1.0, 1.0]))
     (Array([ 1., -1.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
-    nodes, _ = promote_operands("inexact", "polydiv", (_coeffs(u), _coeffs(v)), broadcast=False)
-    remainder, divisor = map(Array, nodes)
+    remainder, divisor = promote_arrays("polydiv", _coeffs(u), _coeffs(v))
     steps = max(remainder.size - divisor.size + 1, 1)
     if remainder.size < divisor.size:
         return _nonempty_or_zero(remainder)[:1] * 0, _trim_leading(remainder, trim_leading_zeros)
@@ -162,8 +159,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     >>> print(jnp.polyder(jnp.asarray([1.0, 2.0, 3.0])))
     [2. 2.]
     """
-    nodes, _ = promote_operands("inexact", "polyder", (_coeffs(p),), broadcast=False)
-    x = Array(nodes[0])
+    x, = promote_arrays("polyder", _coeffs(p))
     for _ in range(_check_times(m)):
         x = x[:-1] * np.arange(x.size - 1, 0, -1).astype(x.dtype)
     return x
@@ -177,9 +173,8 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     [1. 2. 5.]
     """
     times = _check_times(m)
-    nodes, _ = promote_operands("inexact", "polyint", (_coeffs(p), 0 if k is None else k),
-                                broadcast=False)
-    x, constants = Array(nodes[0]), ravel(Array(nodes[1]))
+    x, constants = promote_arrays("polyint", _coeffs(p), 0 if k is None else k)
+    constants = ravel(constants)
     if constants.size not in (1, times):
         raise ShapeError(f"expected 1 or {times} constants, got {constants.size}")
     for i in range(times):
@@ -196,8 +191,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     >>> jnp.poly(jnp.asarray([1.0, -1.0]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    nodes, _ = promote_operands("inexact", "poly", (_coeffs(seq_of_zeros),))
-    zeros = Array(nodes[0])
+    zeros, = promote_arrays("poly", _coeffs(seq_of_zeros))
     if not zeros.size:
         return ones_like(zeros, shape=())
     out = ones_like(zeros, shape=(1,))

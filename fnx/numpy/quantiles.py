@@ -12,7 +12,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import domain_node
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.base import (
@@ -26,6 +26,7 @@ from fnx.numpy.base import (
     logical_not,
     logical_or,
     moveaxis,
+    promote_arrays,
     sum,
     take_along_axis,
     where,
@@ -64,8 +65,7 @@ class _Sorted:
         self.kind = x.dtype
         w = None if weights is None else _broadcast_weights(asarray(weights), x, self.over)
         if w is not None:
-            (one, two), _ = promote_operands("inexact", "quantile", (x, w))
-            x, w = Array(one), Array(two)
+            x, w = promote_arrays("quantile", x, w, broadcast=True)
             self.kind = x.dtype
         flat = [self._flat(y) for y in (x, w) if y is not None]
         nodes = sort_along([where(isnan(flat[0]), np.nan, flat[0])._node,

@@ -11,7 +11,6 @@ from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import promote_operands
 from fnx.core.formulas.cumulative import cumulative
 from fnx.core.ir import build, ops
 from fnx.core.support.errors import ArgumentError
@@ -25,6 +24,7 @@ from fnx.numpy.base import (
     logical_not,
     moveaxis,
     ones_like,
+    promote_arrays,
     ravel,
     take,
     where,
@@ -263,9 +263,8 @@ class _MergedSets:
     """
 
     def __init__(self, ar1: ArrayLike, ar2: ArrayLike) -> None:
-        (one, two), _ = promote_operands("any", "sets", (asarray(ar1), asarray(ar2)),
-                                         broadcast=False)
-        self.a, self.b = ravel(Array(one)), ravel(Array(two))
+        self.a, self.b = map(ravel, promote_arrays("sets", asarray(ar1), asarray(ar2),
+                                                   domain="any"))
         joined = concatenate([self.a, self.b])
         values, places = sort_along([joined._node], 0, 1, (0, -1))
         self.values, self.order = Array(values), Array(places)
@@ -386,9 +385,8 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     Array([False,  True], dtype=bool)
     """
     arguments.check_choice("method", method, ("auto", "compare_all", "binary_search", "sort"))
-    (one, two), _ = promote_operands("any", "isin", (asarray(element), asarray(test_elements)),
-                                     broadcast=False)
-    x, tests = Array(one), ravel(Array(two))
+    x, tests = promote_arrays("isin", asarray(element), asarray(test_elements), domain="any")
+    tests = ravel(tests)
     if not x.size or not tests.size:
         hits = zeros_like(x, "bool")
     elif method == "compare_all" or method == "auto" and x.size * tests.size <= _MAX_ALL_PAIRS:

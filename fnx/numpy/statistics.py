@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.array.promotion import domain_node
 from fnx.core.ir import build
 from fnx.core.support.errors import ShapeError
 from fnx.numpy import reductions
@@ -33,6 +33,7 @@ from fnx.numpy.base import (
     mean,
     min,
     prod,
+    promote_arrays,
     sqrt,
     sum,
 )
@@ -247,7 +248,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             raise ShapeError(f"expected weights of shape {x.shape}, or of its axes {axis}, got "
                              f"{w.shape}", hint="name the axis that the weights are of")
         w = w.reshape([n if i in dims else 1 for i, n in enumerate(x.shape)])
-    x, w = map(Array, promote_operands("inexact", "average", (x, w), broadcast=False)[0])
+    x, w = promote_arrays("average", x, w)
     total = sum(broadcast_to(w, x.shape), axis, None, None, keepdims)
     out = sum(x * w, axis, None, None, keepdims) / total
     return (out, total) if returned else out

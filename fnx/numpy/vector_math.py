@@ -10,7 +10,7 @@ from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import as_node, domain_node, promote_operands
+from fnx.core.array.promotion import as_node, domain_node
 from fnx.core.ir import build
 from fnx.core.ir.dtypes import as_dtype
 from fnx.core.support.errors import ArgumentError, ShapeError
@@ -25,6 +25,7 @@ from fnx.numpy.base import (
     moveaxis,
     not_equal,
     power,
+    promote_arrays,
     ravel,
     stack,
     sum,
@@ -171,8 +172,7 @@ _conv_docstr = DocTemplate(
 def _sliding_dot(name: str, a: ArrayLike, v: ArrayLike, mode: ConvMode, dtype: DTypeLike | None,
                  reverse: bool) -> Array:
     arguments.check_choice("mode", mode, ("full", "same", "valid"))
-    nodes, _ = promote_operands("inexact", name, [asarray(a), asarray(v)], broadcast=False)
-    x, y = map(Array, nodes)
+    x, y = promote_arrays(name, asarray(a), asarray(v))
     if dtype is not None:
         x, y = x.astype(dtype), y.astype(dtype)
     if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
@@ -316,8 +316,7 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool =
     >>> print(jnp.geomspace(1.0, 4.0, 3))
     [1. 2. 4.]
     """
-    (a, b), _ = promote_operands("inexact", "geomspace", (asarray(start), asarray(stop)))
-    first, last = Array(a), Array(b)
+    first, last = promote_arrays("geomspace", asarray(start), asarray(stop), broadcast=True)
     negative = first < 0
     sign = where(negative, -1, 1).astype(first.dtype)
     arguments.check_int("axis", axis)
