@@ -35,7 +35,6 @@ if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checke
     __getattr__, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)
 
 
-
 @public_api
 def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Return a vector norm, or the Frobenius, 1 or inf norm of matrices.

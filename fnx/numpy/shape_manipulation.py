@@ -174,6 +174,7 @@ def _permutation(x: Array, axes_arg: Sequence[int]) -> tuple[int, ...]:
 
 permute_dims = transpose
 
+
 @_docstr(raises=("AxisError: the axis is out of range.",), axis1="the first axis.",
          axis2="the second axis.")
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
@@ -285,7 +286,6 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 _MAX_EXTRA_SECTIONS = 1_000_000  # limit on sections beyond the number of rows
 
 
-
 def _array_list(name: str, arrays: Any) -> list[Any]:
     try:
         xs = list(arrays)
@@ -331,6 +331,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = Non
 
 
 concat = concatenate
+
 
 @public_api
 def stack(arrays: Any, axis: int = 0, dtype: DTypeLike | None = None) -> Array:
