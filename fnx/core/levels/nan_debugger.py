@@ -160,9 +160,6 @@ class _Search:
         return Origin(what, *_first_bad(self.values[node], self.check), loc=site,
                       locs=node.locs or call.locs)
 
-    def _operands(self, call: UOp) -> list[NDArray]:
-        return [self.values[s] for s in accessors.operands(call)]
-
     def find_in_body(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
         """Return the origin of the NaN in a result of a body, or the slot of its PARAM."""
         return _Search(body, args, self.check).find(body.src[result])
@@ -174,32 +171,15 @@ class _Search:
         found = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result)
         return found + len(op.selector) if isinstance(found, int) else found
 
-    def scan(self, call: UOp, result: int) -> Origin | int | None:
-        arg, body, args = call.arg, call.src[0], self._operands(call)
-        x_start = arg.n_consts + arg.n_carries
-        order = range(arg.length)[::-1] if arg.reverse else range(arg.length)
-
-        def step(i: int, carries: Sequence[NDArray]) -> list[NDArray]:
-            return [*args[:arg.n_consts], *carries, *[x[order[i]] for x in args[x_start:]]]
-
-        return self._loop(call, body, step, args[arg.n_consts:x_start], order, result)
-
-    def while_(self, call: UOp, result: int) -> Origin | int | None:
-        arg, (test, body), args = call.arg, call.src[:2], self._operands(call)
-
-        def step(i: int, carries: Sequence[NDArray]) -> list[NDArray] | None:
-            given = [*args[:arg.n_consts], *carries]
-            return given if interp.apply(test, given)[0] else None
-
-        return self._loop(call, body, step, args[arg.n_consts:], range(1 << 60), result)
-
-    def _loop(self, call: UOp, body: UOp, step: Callable[[int, Sequence[NDArray]], Any],
-              inits: Sequence[NDArray], order: range, result: int) -> Origin | int | None:
+    def loop(self, call: UOp, result: int) -> Origin | int | None:
         """Find the first iteration after which a result has the NaN, and search its body."""
-        consts, n, i, carries = call.arg.n_consts, len(inits), 0, inits
+        op, arg = OpBodies(call), call.arg
+        consts, inits, xs = op.split([self.values[s] for s in op.operands])
+        order = range(1 << 60) if op.conditions else range(arg.length)[::-1 if arg.reverse else 1]
+        (body,), carries, i = op.steps, inits, 0
         while i < len(order):
-            step_args = step(i, carries)
-            if step_args is None:
+            step_args = [*consts, *carries, *[x[order[i]] for x in xs]]
+            if not all(interp.apply(condition, step_args)[0] for condition in op.conditions):
                 break
             outs = interp.apply(body, step_args)
             if is_bad(outs[result], self.check).any():
@@ -210,18 +190,18 @@ class _Search:
                     loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
                     return Origin(inner.description, inner.index, inner.value, (*inner.loops, loop),
                                   inner.loc, inner.locs)
-                if inner is None or not consts <= inner < consts + n or not i:
+                if inner is None or not 0 <= inner - op.n_consts < op.n_carries or not i:
                     return inner
-                result, carries, i = inner - consts, inits, 0  # restart with that carry
+                result, carries, i = inner - op.n_consts, inits, 0  # restart with that carry
                 continue
-            carries, i = outs[:n], i + 1
-        return consts + result if result < n else None
+            carries, i = outs[:op.n_carries], i + 1
+        return op.n_consts + result if result < op.n_carries else None
 
 
 _SEARCH_RULES: dict[ops.Op, Callable[[_Search, UOp, int], Origin | int | None]] = {
     ops.CALL: lambda s, call, result: s.call(call, result)
     if call.src[0].op is ops.FUNCTION else _search_kernel(s, call, result),
-    ops.COND: _Search.call, ops.SCAN: _Search.scan, ops.WHILE: _Search.while_,
+    ops.COND: _Search.call, ops.SCAN: _Search.loop, ops.WHILE: _Search.loop,
     ops.CUSTOM: _Search.call}
 
 

@@ -3,7 +3,9 @@
     SCAN(body, operands)   is   CALL(FUNCTION(SCAN(body, PARAMs)), operands)
 
 So the forward form is a CALL that also returns the residuals, and the backward pass is a CALL too,
-whatever loops these contain. Masks of cotangents and tangents do not cross the loop's boundary.
+whatever loops these contain. In forward mode the op remains: it takes consts, carries and rest
+(core/ir/op_bodies.py), each followed by its tangents. Masks of cotangents and tangents do not cross
+the loop's boundary.
 """
 
 from __future__ import annotations
