@@ -24,11 +24,11 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.ir.uop import UOp, rebuild, toposort
 
 T = TypeVar("T")
 
@@ -72,6 +72,21 @@ class OpBodies:
         rows_from = len(groups[0]) + len(groups[1]) if self.node.op is ops.SCAN else 1 << 60
         return [build.param(i, x.dtype, x.shape[1:] if i >= rows_from else x.shape)
                 for i, x in enumerate([x for group in groups for x in group])]
+
+    def live_results(self, read: Iterable[int]) -> list[int]:
+        """Return the results of a loop that are read, and the carries that they or a condition
+        depend on after any number of steps."""
+        step, = self.steps
+        live = set(read)
+        waiting = [*[out for condition in self.conditions for out in condition.src],
+                   *[step.src[o] for o in live]]
+        while waiting:
+            slots = {n.arg.slot - self.n_consts for n in toposort([waiting.pop()])
+                     if n.op is ops.PARAM}
+            carries = slots.intersection(range(self.n_carries)) - live
+            live |= carries
+            waiting += [step.src[o] for o in carries]
+        return sorted(live)
 
     def rebuild(self, bodies: Sequence[UOp], groups: Sequence[Sequence[UOp]], name: str = "",
                 selector: Sequence[UOp] | None = None) -> UOp:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.tracing.trace import inline_function
 
@@ -43,7 +44,7 @@ def strip_mine_while(node: UOp, used: Sequence[int], build_strip: BuildStrip) ->
     """
     arg, operands = node.arg, accessors.operands(node)
     condition, step = accessors.bodies(node)
-    needed = _live_carries(node, used)
+    needed = OpBodies(node).live_results(used)
     kept_operands = [*range(arg.n_consts), *[arg.n_consts + i for i in needed]]
     arguments = list(operands)
     for new, old in enumerate(kept_operands):
@@ -70,20 +71,6 @@ def is_constant(node: UOp) -> bool:
 
 
 _CONSTANT_OPS = frozenset({ops.CONST, ops.RESHAPE, ops.EXPAND, ops.IOTA, ops.CAST})
-
-
-def _live_carries(node: UOp, used: Sequence[int]) -> list[int]:
-    """Return the carries that these results and the condition depend on."""
-    condition, step = accessors.bodies(node)
-    first = node.arg.n_consts
-    needed = set(used)
-    while True:
-        roots = [*condition.src, *[step.src[i] for i in needed]]
-        referenced = {n.arg.slot - first for n in toposort(roots)
-                      if n.op is ops.PARAM and n.arg.slot >= first}
-        if referenced <= needed:
-            return sorted(needed)
-        needed |= referenced
 
 
 def _strip_steps(step: UOp) -> int:

@@ -45,7 +45,7 @@ def _prune_scan(node: UOp, read: set[int]) -> dict[int, UOp]:
     """Rebuild a SCAN without its dead results and carries; return result number -> node."""
     op, (body,) = OpBodies(node), OpBodies(node).steps
     consts, carries, rest = op.split(range(len(op.operands)))
-    live = sorted(_live_results(body, range(op.n_consts, op.n_consts + op.n_carries), read))
+    live = op.live_results(read)
     outs = [body.src[o] for o in live]
     params = build.params(build.function(outs, len(op.operands)))
     used = [[i for i in consts if i in params], [i for i in carries if i - op.n_consts in live],
@@ -56,16 +56,3 @@ def _prune_scan(node: UOp, read: set[int]) -> dict[int, UOp]:
     results = build.results(op.rebuild([pruned], [[op.operands[i] for i in group]
                                                   for group in used]))
     return dict(zip(live, results))
-
-
-def _live_results(body: UOp, carries: range, read: set[int]) -> set[int]:
-    """Return the results that are read and the carries that they depend on."""
-    live: set[int] = set()
-    waiting = list(read)
-    while waiting:
-        o = waiting.pop()
-        if o not in live:
-            live.add(o)
-            waiting += [n.arg.slot - carries.start for n in toposort([body.src[o]])
-                        if n.op is ops.PARAM and n.arg.slot in carries]
-    return live

@@ -61,3 +61,16 @@ def test_a_const_is_added_to_all_bodies(op: ops.Op) -> None:
     added = OpBodies(node)
     assert added.n_consts == view.n_consts + 1 and added.n_carries == view.n_carries
     assert node.arg.name == "more" and node.arg.outs == view.node.arg.outs
+
+
+def test_live_results() -> None:
+    a, b, row = A, B, C
+    step = build.function([build.neg(a), build.add(b, a), build.mul(row, row)], 3, "step")
+    scan = OpBodies(build_calls.scan(step, 5, [], [A, B], [ROWS])[0].src[0])
+    assert scan.live_results({2}) == [2]
+    assert scan.live_results({0, 2}) == [0, 2]
+    assert scan.live_results({1}) == [0, 1]  # b reads a
+    goes_on = build.function([build.reshape(build.shrink(build.lt(a, b), [(0, 1)]), ())], 2, "c")
+    step = build.function([build.neg(a), build.neg(b)], 2, "step")
+    loop = OpBodies(build_calls.while_(goes_on, step, [], [A, B])[0].src[0])
+    assert loop.live_results({0}) == [0, 1]  # the condition reads b
