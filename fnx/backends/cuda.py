@@ -394,14 +394,6 @@ class CudaDriver(AbortableDriver):
                 if handle:
                     self._call(name, handle)
 
-    def barrier(self) -> None:
-        """Do nothing: the stream is in order."""
-
-    def timestamp(self) -> int:
-        """Return the host's clock when the stream is empty."""
-        self.wait(self.signal())
-        return time.monotonic_ns()
-
     # ---- the timeline
 
     def _record(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
@@ -418,14 +417,6 @@ class OpenClDriver(AbortableDriver):
         self.recording.clReleaseCommandBufferKHR(recorded.handle)
         for kernel in recorded.kernels:
             self.cl.clReleaseKernel(kernel)
-
-    def barrier(self) -> None:
-        """Do nothing: the queue is in order."""
-
-    def timestamp(self) -> int:
-        """Return the host's clock when the queue is empty."""
-        self.wait(self.signal())
-        return time.monotonic_ns()
 
     # ---- the timeline
 

@@ -419,14 +419,6 @@ class WebGpuDriver(InterruptibleDriver):
                 [start], min(launch.groups, MAX_GROUPS_PER_AXIS),
                 -(-launch.groups // MAX_GROUPS_PER_AXIS))
 
-    def barrier(self) -> None:
-        """Do nothing: each dispatch sees what earlier ones wrote."""
-
-    def timestamp(self) -> int:
-        """Return the host's clock when the queue is empty."""
-        self.wait(self.signal())
-        return time.monotonic_ns()
-
     # ---- the timeline
 
     @reports_device_loss

@@ -35,16 +35,11 @@ UNBOUNDED = (1 << 63) - 1  # trips of a loop with a condition
 class LaunchPlan(Protocol):
     """The launch plan of a kernel."""
 
-    @property
-    def kernel(self) -> Any: ...
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def chunk(self) -> int: ...
-    @property
-    def chunks(self) -> int: ...
-    @property
-    def short(self) -> int: ...
+    kernel: Any
+    iterations: int
+    chunk: int
+    chunks: int
+    short: int
 
 
 class RecordInfo(Record):

@@ -195,14 +195,6 @@ class QueueDriver(ABC):
         """Release linked launches; those that are queued still run."""
         raise NotImplementedError
 
-    @abstractmethod
-    def barrier(self) -> None:
-        """Make earlier writes visible to later work."""
-
-    @abstractmethod
-    def timestamp(self) -> int:
-        """Return nanoseconds of the device's clock, once all queued work is done."""
-
     # ---- the timeline
 
     @abstractmethod
