@@ -10,6 +10,15 @@ and an example; ``help`` shows Args, Returns and Raises as for other functions:
 ...     return [1.0] * M
 >>> print(*[line.strip() for line in flat.__doc__.splitlines()][:4])
 All ones: Args: M: how many points.  Returns:
+
+Functions that differ in one value are a family: one definition, and a line for each of them.
+
+>>> @windows.family()
+... def constant(value: float, M: int) -> list[float]:
+...     return [value] * M
+>>> halves = constant(0.5, "halves", "All halves.", "halves(2)", "[0.5, 0.5]")
+>>> halves(2), inspect.signature(halves)
+([0.5, 0.5], <Signature (M: 'int') -> 'list[float]'>)
 """
 
 from __future__ import annotations
