@@ -23,10 +23,18 @@ from fnx.backends.cpu.native_call import NativeCallFactory
 from fnx.backends.device.allocator import BlockOwner
 from fnx.backends.device.base import get_device
 from fnx.backends.device.hcq import HostStorage
-from fnx.core.support.config import override
+from fnx.core.array import eager_cache
+from fnx.core.support.config import config, override
 from fnx.transforms.jit import Jitted
 
 COMPILED = True
+
+
+@pytest.fixture(autouse=True)
+def unplaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls as in a process that has placed no array on another device, whatever ran before."""
+    monkeypatch.setitem(config.__dict__, "placing", False)
+    monkeypatch.setattr(eager_cache, "_placement_active", False)
 
 GLOBAL: Any = 2.0
 
