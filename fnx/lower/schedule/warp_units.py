@@ -67,13 +67,15 @@ def schedule_warp_unit(matmul: Contraction, unit: MatrixUnit, row: UOp, column: 
     sum_loops = [name_of(r) for r in matmul.summed if r is not k]
     steps.append(tiling.order(*groups, *[x for x in other_loops if x not in groups], *threads,
                               *sum_loops, f"{s}_o", f"{s}_s", *unrolled, f"{s}_w", f"{s}_e"))
-    shared_slots = {*contraction.operand_slots(matmul.left)} & \
-        {*contraction.operand_slots(matmul.right)}
-    return steps + [
-        tiling.stage(slot, f"{s}_o", "SHARED", along if slot in shared_slots else None,
-                     double=knobs.value("double_buffer", True, lambda: [False]))
-        for side, along in ((matmul.left, m), (matmul.right, n))
-        for slot in contraction.operand_slots(side)[:1]]
+    return [*steps, *shared_stages(matmul, f"{s}_o", m, n, knobs)]
+
+
+def shared_stages(matmul: Contraction, loop_name: str, row: str, column: str, knobs: TuningKnobs
+                  ) -> list[Transform]:
+    """Return the stages of both factors in memory that threads share, filled in a loop."""
+    return [stage.replace(double=knobs.value("double_buffer", True, lambda: [False]))
+            for factor in (matmul.left, matmul.right)
+            for stage in contraction.stage_factor(matmul, factor, loop_name, row, column, "SHARED")]
 
 
 def _tile_count(r: UOp, tile_side: int, max_tiles: int) -> int:

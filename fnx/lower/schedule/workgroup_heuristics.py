@@ -32,7 +32,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.heuristics import LoopPlan
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
-from fnx.lower.schedule.warp_units import find_warp_unit, schedule_warp_unit
+from fnx.lower.schedule.warp_units import find_warp_unit, schedule_warp_unit, shared_stages
 
 # iterations shared by threads; with fewer, a thread computes a whole row
 _MIN_SHARED_EXTENT = 64
@@ -314,13 +314,7 @@ class _WorkgroupPlan:
             tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.unroll(f"{n}_v"),
             tiling.order(*self.groups, *self.threads, *sum_loops, f"{s}_o", f"{s}_k",
                          f"{m}_i", f"{n}_j", f"{n}_v")]
-        shared_slots = {*contraction.operand_slots(matmul.left)} & \
-            {*contraction.operand_slots(matmul.right)}
-        self.steps += [
-            tiling.stage(slot, f"{s}_o", "SHARED", along if slot in shared_slots else None,
-                         double=self.knobs.value("double_buffer", True, lambda: [False]))
-            for side, along in ((matmul.left, m), (matmul.right, n))
-            for slot in contraction.operand_slots(side)[:1]]
+        self.steps += shared_stages(matmul, f"{s}_o", m, n, self.knobs)
 
     # ---- maps
 
