@@ -49,13 +49,13 @@ def of_arrays(f: Callable[..., Any], *shapes: tuple[int, ...], scale: float = 1.
     return build
 
 
-def product(m: int, k: int, n: int, turned: str = "") -> Goal:
+def product(m: int, k: int, n: int, transposed: str = "") -> Goal:
     """m x k by k x n; the operands named in turned are stored transposed."""
     def f(ns: Any, a: Any, b: Any) -> Any:
-        return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
-    shapes = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
+        return (a.T if "a" in transposed else a) @ (b.T if "b" in transposed else b)
+    shapes = ((k, m) if "a" in transposed else (m, k)), ((n, k) if "b" in transposed else (k, n))
     return Goal(of_arrays(f, *shapes), lambda torch, a, b: lambda: f(None, a, b),
-                0.95 if m == n == k and m in (1024, 2048) and not turned else 1.0)
+                0.95 if m == n == k and m in (1024, 2048) and not transposed else 1.0)
 
 
 def narrow_product(n: int) -> Goal:
@@ -94,8 +94,9 @@ def shared(name: str, at_most: float, peer: str = BETTER) -> Goal:
 GOALS: dict[str, Goal] = {
     **{f"matmul{n}": product(n, n, n) for n in (256, 512, 1024, 2048, 4096)},
     "128x784 @ 784x512": product(128, 784, 512),
-    **{f"matmul{n} {mark}": product(n, n, n, turned) for n in (512, 1024) for mark, turned in (
-        ("a.T @ b", "a"), ("a @ b.T", "b"), ("a.T @ b.T", "ab"))},
+    **{f"matmul{n} {mark}": product(n, n, n, transposed)
+       for n in (512, 1024) for mark, transposed in (
+           ("a.T @ b", "a"), ("a @ b.T", "b"), ("a.T @ b.T", "ab"))},
     **{f"matmul{n} bfloat16": narrow_product(n) for n in (1024, 2048)},
     "saxpy16M": shared("saxpy16M", 1 / 0.9, "copy"),
     "elementwise16M": shared("elementwise16M", 0.3),

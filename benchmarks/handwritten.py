@@ -60,16 +60,16 @@ def gemm(n: int, threads: int) -> str:
     rng = np.random.default_rng(0)
     a, b = (jnp.asarray(rng.standard_normal((n, n)).astype("float32")) for _ in range(2))
     limit = Limit(threads)
-    by_hand = fnx.jit(matmul(gemm_schedule()))
+    written = fnx.jit(matmul(gemm_schedule()))
     generated = fnx.jit(lambda a, b: a @ b)
     rounds: dict[str, list[float]] = {"limit": [], "hand": [], "generated": []}
-    for f in (by_hand, generated):
+    for f in (written, generated):
         for _ in range(3):
             f(a, b).block_until_ready()
     repeat = max(1, (2048 // n) ** 3 // 2)
     for _ in range(ROUNDS):
         rounds["limit"].append(limit.gflops())
-        for name, f in (("hand", by_hand), ("generated", generated)):
+        for name, f in (("hand", written), ("generated", generated)):
             times = [seconds(lambda f=f: f(a, b).block_until_ready()) for _ in range(repeat)]
             rounds[name].append(2 * n**3 / statistics.median(times) / 1e9)
     best, hand, own = (statistics.median(rounds[k]) for k in ("limit", "hand", "generated"))

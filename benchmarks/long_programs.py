@@ -63,8 +63,8 @@ def main() -> None:
 def stages(f: Any, x: Any) -> tuple[float, float]:
     """Return the milliseconds of tracing and of the passes in the last call."""
     spent = dict(f.lower(x).milliseconds)
-    for beside in ("llvm", "link"):
-        spent.pop(beside, None)
+    for stage in ("llvm", "link"):
+        spent.pop(stage, None)
     return spent.pop("trace"), sum(spent.values())
 
 

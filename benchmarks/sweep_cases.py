@@ -127,12 +127,12 @@ def products(draw: Draw) -> Case:
     a = (*batch, k, m) if flip[0] else (*batch, m, k)
     b = (*batch, n, k) if flip[1] else (*batch, k, n)
 
-    def turned(swap: Callable[[Any], Any]) -> Function:
+    def transposed(swap: Callable[[Any], Any]) -> Function:
         return lambda x, y: (swap(x) if flip[0] else x) @ (swap(y) if flip[1] else y)
     marks = tuple(".T" if f else "" for f in flip)
     return Case(f"{_of(a)}{marks[0]} @ {_of(b)}{marks[1]}", (a, b),
-                lambda ns: turned(lambda x: ns.jnp.swapaxes(x, -1, -2)),
-                lambda t: turned(lambda x: x.mT))
+                lambda ns: transposed(lambda x: ns.jnp.swapaxes(x, -1, -2)),
+                lambda t: transposed(lambda x: x.mT))
 
 
 def mlp_steps(draw: Draw) -> Case:
@@ -260,9 +260,9 @@ def permutes(draw: Draw) -> Case:
         shape = _shape(draw, 256, 8 << 20)
     order = tuple(map(int, draw.permutation(len(shape))))
     add = bool(draw.integers(2))
-    turned = tuple(shape[a] for a in order)
+    transposed = tuple(shape[a] for a in order)
     if add:
-        return Case(f"permute {_of(shape)} to {order} + y", (shape, turned),
+        return Case(f"permute {_of(shape)} to {order} + y", (shape, transposed),
                     lambda ns: lambda x, y: ns.jnp.transpose(x, order) + y,
                     lambda t: lambda x, y: t.permute(x, order) + y)
     return Case(f"permute {_of(shape)} to {order}", (shape,),

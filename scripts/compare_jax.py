@@ -187,12 +187,12 @@ class Comparison:
         if not wrong or not os.environ["XLA_FLAGS"]:
             return wrong
         with tempfile.TemporaryDirectory() as folder:
-            calls, told = Path(folder, "calls"), Path(folder, "told")
+            calls, reports = Path(folder, "calls"), Path(folder, "reports")
             calls.write_text(json.dumps([e for e, _ in wrong]))
-            subprocess.run([sys.executable, __file__, "--calls", calls, "--told", told,
+            subprocess.run([sys.executable, __file__, "--calls", calls, "--reports", reports,
                             "--no-gradients", *["--x64"] * self.given.x64],
                            env={**os.environ, "XLA_FLAGS": ""}, stdout=subprocess.DEVNULL)
-            return [(e, found) for e, found in json.loads(told.read_text())]
+            return [(e, found) for e, found in json.loads(reports.read_text())]
 
 
 class State:
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the state")
     parser.add_argument("--job", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--calls", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--reports", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.state:
         counts = run_state(given)
@@ -306,8 +306,8 @@ def main() -> None:
             calls = [e for part in range(int(first), int(last or first) + 1)
                      for e in comparison.calls(part, int(parts))]
         counts = comparison.of(calls)
-        if given.told:
-            given.told.write_text(json.dumps(counts.wrong))
+        if given.reports:
+            given.reports.write_text(json.dumps(counts.wrong))
         if given.record:
             record_wide(GOLDEN / str(sampled), comparison.agreed, given.x64)
     if not given.job:

@@ -37,7 +37,7 @@ from fnx.backends.device import base
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import QueuedLaunch
 from fnx.core.support.errors import DeviceError
-from tests.graphs import numbers
+from tests.helpers import numbers
 from tests.laws.collected import collected
 from tests.laws.test_jit_eager_interp import run
 

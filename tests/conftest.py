@@ -46,6 +46,26 @@ def _check_spec() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """64-bit types for the whole test."""
+    from fnx.core.support.config import override
+
+    with override(x64=True):
+        yield
+
+
+@pytest.fixture
+def own_disk_cache(tmp_path: Path) -> Iterator[None]:
+    """A disk cache of the test's own, and no outcomes of earlier searches."""
+    from fnx.core.support.config import override
+    from fnx.transforms.dispatch.schedule_trials import measurements
+
+    with override(cache_dir=str(tmp_path / "cache")):
+        measurements.clear()
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true",
                      help="write what golden tests see instead of comparing it")

@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core.ir import build, build_calls, dtypes, low_precision, ops
+from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.levels import show
+from tests.helpers import encoded
 
 LENGTHS = (1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 0)
 MOST_ELEMENTS = 600
@@ -56,7 +57,8 @@ def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
     if dtype.is_bool:
         return rng.integers(0, 2, shape).astype(bool)
     if smooth:
-        return held(rng.uniform(-0.9, 0.9, shape) if dtype.is_float else rng.integers(0, 4, shape),
+        return encoded(rng.uniform(-0.9, 0.9, shape) if dtype.is_float else
+                       rng.integers(0, 4, shape),
                     dtype)
     low, high = dtype.limits
     special: Sequence[Any] = FLOATS if dtype.is_float else \
@@ -67,23 +69,7 @@ def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
                      np.uint64 if dtype.kind == "uint" else np.int64)
     picked = odd[rng.integers(0, len(odd), shape)]
     with np.errstate(all="ignore"):
-        return held(np.where(rng.random(shape) < 0.33, picked, plain.astype(odd.dtype)), dtype)
-
-
-def held(x: Any, dtype: DType) -> Any:
-    """Convert NumPy's numbers to fnx's storage of a dtype."""
-    if dtype.storage is None:
-        return np.asarray(x).astype(dtype.np)
-    return low_precision.encode(np.asarray(x).astype(dtype.compute.np), dtype)
-
-
-def numbers(x: Any) -> Any:
-    """Convert values of fnx's storage or of ml_dtypes to NumPy's numbers."""
-    x = np.asarray(x)
-    if x.dtype.kind in "biuf" and x.dtype.name not in dtypes.LOW_PRECISION:
-        return x
-    t = dtypes.as_dtype(x.dtype)
-    return low_precision.decode(x.view(t.np), t)
+        return encoded(np.where(rng.random(shape) < 0.33, picked, plain.astype(odd.dtype)), dtype)
 
 
 class Builder:
@@ -438,20 +424,3 @@ def graph_of(seed: int, steps: int, types: Sequence[DType] = dtypes.USER,
     return Graph(fn, [values(rng, p.dtype, p.shape, smooth) for p in b.params])
 
 
-def same_bits(a: Any, b: Any) -> bool:
-    """Return whether dtype, shape and bits are equal; any NaN equals any NaN."""
-    a, b = np.asarray(a), np.asarray(b)
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    a, b = numbers(a), numbers(b)
-    if a.dtype.kind != "f":
-        return bool(np.array_equal(a, b))
-    equal = (a == b) & (np.signbit(a) == np.signbit(b))
-    return bool(np.all(equal | (np.isnan(a) & np.isnan(b))))
-
-
-def assert_same(got: Sequence[Any], want: Sequence[Any]) -> None:
-    """Check that each pair of values has the same bits."""
-    assert len(got) == len(want)
-    for i, (g, w) in enumerate(zip(got, want)):
-        assert same_bits(g, w), f"output {i}: got\n{g!r}\nexpected\n{w!r}"

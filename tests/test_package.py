@@ -203,6 +203,33 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
 # ---- house rules ----------------------------------------------------------------------------
 
 
+def test_tests_and_scripts_have_no_old_names() -> None:
+    found = subprocess.run([sys.executable, "scripts/old_names.py", "tests", "scripts",
+                            "benchmarks"], cwd=ROOT, text=True, capture_output=True, check=True)
+    assert found.stdout == "0 old names\n"
+
+
+def test_an_old_name_counts_where_it_has_its_old_sense(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, "scripts")
+import old_names
+from pathlib import Path
+old_names.ROOT = Path({str(tmp_path)!r})
+for path, line, entry in old_names.occurrences(["fnx", "tests"]):
+    print(path, line, entry.name)
+"""
+    for folder in ("fnx/numpy", "tests"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "test_twins.py").write_text(
+            "def f(turned):\n    place = turned.beside(apart=1)\n    return 'dear'  # seldom\n")
+    both = [(1, "twins"), (1, "turned"), (2, "apart"), (2, "beside"), (2, "turned")]
+    assert python(code).splitlines() == [
+        f"{path} {line} {name}" for path, names in (
+            ("fnx/numpy/test_twins.py", [*both[:4], (2, "place"), both[4]]),
+            ("tests/test_twins.py", both)) for line, name in names]
+
+
 def test_no_line_is_over_100_columns() -> None:
     """Rows of Markdown tables cannot be wrapped, so they may be longer."""
     files = [*tracked(".py", ".md", ".toml"), ROOT / "Makefile", ROOT / ".ci" / "run"]

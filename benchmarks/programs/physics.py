@@ -199,8 +199,8 @@ def boids(ns, n=500, steps=10, size=2):
             count = jnp.maximum(see.sum(1), 1)[:, None]
             centre = jnp.einsum("ij,ijk->ik", see, away) / count
             match = see @ v / count - v
-            apart = -jnp.sum(jnp.where((far < 0.1)[..., None], away, 0), 1)
-            v = v + 0.01 * centre + 0.05 * match + 0.1 * apart
+            separation = -jnp.sum(jnp.where((far < 0.1)[..., None], away, 0), 1)
+            v = v + 0.01 * centre + 0.05 * match + 0.1 * separation
             v = v / jnp.maximum(1, jnp.linalg.norm(v, axis=-1, keepdims=True))
             return (x + 0.02 * v, v), None
         return ns.lax.scan(step, (x, v), None, length=steps)[0]

@@ -21,7 +21,7 @@ from fnx.core.levels import interp
 from fnx.core.support.config import override
 from fnx.core.support.errors import ShapeError
 from fnx.core.tracing.trace import trace
-from tests.graphs import numbers
+from tests.helpers import numbers, same_bits_each
 
 Array = np.ndarray[Any, Any]
 
@@ -113,13 +113,14 @@ def explained(g: Leaf, w: Leaf, noisy: list[Leaf], known: float = 0.0) -> bool:
         return False
     got, want = g.numbers, w.numbers
     with np.errstate(all="ignore"):
-        steady = np.all([same_each(n.numbers, want) for n in noisy], axis=0) & ~np.isfinite(want)
+        steady = np.all([same_bits_each(n.numbers, want) for n in noisy], axis=0)
+        steady &= ~np.isfinite(want)
         spread = np.max([np.abs(n.numbers.astype("f8") - want) for n in noisy], axis=0)
         off = np.abs(got.astype("f8") - want)
         scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
         near = off <= 100 * spread + max(1e-5, 2 * ulp(w.dtype)) * scale + known
         near |= ~np.isfinite(spread)
-        return bool(np.all(near & ~steady | same_each(got, want)))
+        return bool(np.all(near & ~steady | same_bits_each(got, want)))
 
 
 def huge(made: list[Leaf], inputs: list[Array]) -> bool:
@@ -137,7 +138,7 @@ def fused(g: Leaf, w: Leaf, mild: Leaf) -> bool:
     got, want = g.numbers, w.numbers
     infinite = np.where(np.isnan(got), want, got)
     either = (np.isnan(got) != np.isnan(want)) & np.isinf(infinite)
-    return bool(np.all(same_each(got, want) | either & same_each(infinite, mild.numbers)))
+    return bool(np.all(same_bits_each(got, want) | either & same_bits_each(infinite, mild.numbers)))
 
 
 def close(g: Leaf, w: Leaf, tolerance: float) -> bool:
@@ -148,15 +149,6 @@ def close(g: Leaf, w: Leaf, tolerance: float) -> bool:
         scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
         near = np.abs(got.astype("f8") - want) <= max(tolerance, 2 * ulp(w.dtype)) \
             * np.abs(want) + 1e-7 * scale
-    return bool(np.all(near | same_each(got, want)))
+    return bool(np.all(near | same_bits_each(got, want)))
 
 
-def same_each(g: Array, w: Array) -> Any:
-    """Return where two arrays have equal bits; any NaN equals any NaN."""
-    if g.dtype.kind != "f":
-        return g == w
-    return ((g == w) & (np.signbit(g) == np.signbit(w))) | (np.isnan(g) & np.isnan(w))
-
-
-def same(g: Array, w: Array) -> bool:
-    return bool(np.all(same_each(g, w)))

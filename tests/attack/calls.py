@@ -53,7 +53,7 @@ class Call(NamedTuple):
     numpy: bool = False
     rank: int | None = None
     dtypes: str = ""
-    dear: bool = False
+    expensive: bool = False
 
     def takes(self, dtype: str) -> bool:
         return not self.dtypes or dtype in self.dtypes.split()
@@ -323,7 +323,7 @@ _LAX += [
     *_calls("igamma_grad_a random_gamma_grad", "lax.@(2.0, 0.5)", exact=False),
 ]
 # Rejection samplers: an ulp may decide what is drawn.
-_SAMPLERS = [call._replace(exact=False, jumps=True, dear=True) for call in [
+_SAMPLERS = [call._replace(exact=False, jumps=True, expensive=True) for call in [
     *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))"),
     *_calls("beta f", "random.@(random.key({seed}), 2.0, 3.0, (3,))"),
     *_calls("chisquare gamma generalized_normal loggamma lognormal pareto rayleigh t wald",
@@ -428,7 +428,7 @@ def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
 
 _LISTED = " ".join(call.text for call in (*_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM))
 _SERIES = re.compile(r"\.(betainc|igamma\w*|random_gamma_grad|zeta|polygamma)\(")
-CALLS: tuple[Call, ...] = tuple([call._replace(dear=call.dear or bool(_SERIES.search(call.text)))
-                                 for call in (
-    *_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM, *_unlisted(jnp, "jnp", _LISTED),
-    *_unlisted(lax, "lax", _LISTED), *_unlisted(nn, "nn", _LISTED))])
+CALLS: tuple[Call, ...] = tuple([
+    call._replace(expensive=call.expensive or bool(_SERIES.search(call.text)))
+    for call in (*_JNP, *_LAX, *_LOOPS, *_LANES, *_NN, *_RANDOM, *_unlisted(jnp, "jnp", _LISTED),
+                 *_unlisted(lax, "lax", _LISTED), *_unlisted(nn, "nn", _LISTED))])

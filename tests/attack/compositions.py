@@ -124,16 +124,16 @@ def _inverse(x: Any) -> Any:
     return jnp.asarray(np.linalg.inv(_MATRIX)) @ x / (1 + 0.1 * jnp.sin(x).sum())
 
 
-def _told(x: Any) -> Any:
+def _with_effects(x: Any) -> Any:
     fnx.debug.callback(lambda v: None, x)
     io_callback(lambda v: None, None, x, ordered=True)
     return jnp.sin(x)
 
 
 def _pure(x: Any) -> Any:
-    told = lax.stop_gradient(x)
+    stopped = lax.stop_gradient(x)
     kind = fnx.ShapeDtypeStruct((N,), "float64")
-    one = fnx.pure_callback(lambda v: np.ones_like(v), kind, told, vmap_method="sequential")
+    one = fnx.pure_callback(lambda v: np.ones_like(v), kind, stopped, vmap_method="sequential")
     return jnp.sin(x) * one
 
 
@@ -209,7 +209,7 @@ LEAVES: dict[str, tuple[Function, Function]] = {
     "kernel that stores in a loop": (_kernel(_stored), _plain_stored),
     "kernel that combines": (_kernel(_combined), lambda x: (x * x * 0.5)[np.array([0, 2, 1])]),
     "root": (_newton, _root), "solve": (_solved, _inverse),
-    "solve by iteration": (_iterated, _inverse), "effects": (_told, jnp.sin),
+    "solve by iteration": (_iterated, _inverse), "effects": (_with_effects, jnp.sin),
     "pure callback": (_pure, jnp.sin), "sort": (_sorted, _plain_sorted),
     "rule for a batch": (_batched, lambda x: jnp.cos(x) * x),
     "one after the other": (sequential_vmap(lambda x: jnp.cos(x) * x), lambda x: jnp.cos(x) * x),
@@ -321,7 +321,7 @@ def _kept_by_name(f: Function) -> Function:
     return lambda x: lax.scan(fnx.checkpoint(step, policy=only), x, None, 2)[0]
 
 
-def _exchanged(f: Function) -> Function:
+def _swapped(f: Function) -> Function:
     """A carry of several types, two parts of which are swapped."""
     def step(c: Any, _: Any) -> Any:
         return {"a": f(c["b"]), "b": c["a"], "n": c["n"] + 1, "odd": ~c["odd"]}, c["n"] * c["b"]
@@ -333,7 +333,7 @@ def _exchanged(f: Function) -> Function:
     return g
 
 
-def _plain_exchanged(f: Function) -> Function:
+def _plain_swapped(f: Function) -> Function:
     return lambda x: f(x) - f(x * 0.5) * 0.3 + (x * 0.5 + 2 * x) * 0.1
 
 
@@ -392,7 +392,7 @@ WRAPPERS: dict[str, tuple[Callable[[Function], Function], Callable[[Function], F
     "as often as a value says": (_by_value, _plain_by_value),
     "rules that are loops": (_looped_rule, lambda f: f), "half used": (_half_used, lambda f: f),
     "kept by name": (_kept_by_name, lambda f: _twice(lambda x: jnp.cos(f(x)))),
-    "exchanged": (_exchanged, _plain_exchanged),
+    "exchanged": (_swapped, _plain_swapped),
     "jvp": (_tangent, _tangent), "linearize": (_linear, _tangent), "grad": (_descent, _descent),
     "donated": (lambda f: lambda x: fnx.jit(f, donate_argnums=0)(x + 0.0), lambda f: f),
     "donated into a carry": (lambda f: lambda x: fnx.jit(

@@ -117,15 +117,15 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
         done = _short(jnp.arange(100) * 1.0)
         np.asarray(done)
         flight = [_long(x) for _ in range(flights)][-1]  # executed in order
-        beside = [threading.Thread(target=_fork, args=(forks + 1 + i, done, flight, want))
+        helpers = [threading.Thread(target=_fork, args=(forks + 1 + i, done, flight, want))
                   for i in range(2 * (forks % 4 == 0))]
         after = rng.uniform(1e-5, 10 ** rng.uniform(-4, -2)) if rng.random() < 0.25 else None
-        for thread in beside:
+        for thread in helpers:
             thread.start()
         lost += _fork(forks, done, flight, want, after, rng.random() < 0.25)
-        for thread in beside:
+        for thread in helpers:
             thread.join()
-        forks += 1 + len(beside)
+        forks += 1 + len(helpers)
         for code, stacks in _reaped():
             refused += code == 3
             if code == -signal.SIGALRM:

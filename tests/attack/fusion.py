@@ -282,7 +282,7 @@ def _products(g: Graph) -> None:
                 -((x[:, None] - x[None]) ** 2).sum(-1)), i)
 
 
-def _turned(g: Graph) -> None:
+def _transposed(g: Graph) -> None:
     i = g.pick()
     rows, n = g.shapes[i]
     name = g.rng.choice(["transpose", "half", "pooled"])
@@ -297,7 +297,7 @@ def _turned(g: Graph) -> None:
 
 _STEPS: Sequence[Callable[[Graph], None]] = (
     _dense, _dense, _dense, _residual, _elementwise, _normal, _normal, _combined, _concatenated,
-    _columns, _shifted, _gathered, _one_hot, _masked, _reduced, _products, _turned)
+    _columns, _shifted, _gathered, _one_hot, _masked, _reduced, _products, _transposed)
 
 
 # ---- the attack ---------------------------------------------------------------------------------
@@ -309,8 +309,8 @@ def check(seed: int) -> str:
     try:
         return timed(seed)
     except Slower:
-        if told := in_new_process(seed):
-            raise AssertionError(told) from None
+        if failure := in_new_process(seed):
+            raise AssertionError(failure) from None
         return "slower here alone"
 
 

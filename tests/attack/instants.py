@@ -212,7 +212,7 @@ def _works() -> dict[str, Work]:
         "scan": Work(some, loops, 22),
         "cond": Work(some, lambda s: lax.cond(s[0][0] > 0, lambda x: x, jnp.negative, s[1]),
                      _x + 1),
-        "print": Work(some, lambda s: _told(s), _x),
+        "print": Work(some, lambda s: _printed(s), _x),
         "random": Work(some, lambda s: fnx.random.normal(fnx.random.key(1), (3,)) * 0, np.zeros(3)),
         "override": Work(some, _overridden, _x + 1),
         "jvp": Work(some, lambda s: fnx.jvp(lambda x: x * x, (s[0],), (s[1],))[1],
@@ -235,7 +235,7 @@ def _works() -> dict[str, Work]:
     }
 
 
-def _told(s: list[Array]) -> Any:
+def _printed(s: list[Array]) -> Any:
     found: list[Any] = []
     fnx.debug.callback(found.append, s[0])
     fnx.effects_barrier()
@@ -288,7 +288,7 @@ def _overridden(s: list[Array]) -> Any:
 # ---- invariants ---------------------------------------------------------------------------------
 
 
-class _Beside:
+class _OtherThread:
     """Another thread, which makes the calls it is asked for."""
 
     def __init__(self) -> None:
@@ -354,7 +354,7 @@ def _lost(arrays: Sequence[Array], work: Work, before: Sequence[np.ndarray[Any, 
     return ""
 
 
-def strike(work: Work, n: int, beside: _Beside, lost: list[Any]) -> tuple[Instant, str]:
+def strike(work: Work, n: int, other_thread: _OtherThread, lost: list[Any]) -> tuple[Instant, str]:
     """Interrupt a call at check point n; return where it was, and what is wrong afterwards."""
     arrays = work.make()
     before = [np.array(x) for x in work.make()]
@@ -372,7 +372,7 @@ def strike(work: Work, n: int, beside: _Beside, lost: list[Any]) -> tuple[Instan
         lost.clear()
     fault = fault or _lost(arrays, work, before, memory)
     if not fault:
-        again = beside.ask(lambda: work.call(work.make()))
+        again = other_thread.ask(lambda: work.call(work.make()))
         if isinstance(again, BaseException) or not _same(again, work.right):
             fault = f"another thread then gets {again!r}"
     if not fault and not _same(again := work.call(work.make()), work.right):
@@ -382,7 +382,7 @@ def strike(work: Work, n: int, beside: _Beside, lost: list[Any]) -> tuple[Instan
 
 def attack(names: Sequence[str], seed: int, count: int | None, seconds: float | None) -> Counts:
     """Interrupt until ``count`` or the time is reached."""
-    rng, works, beside = random.Random(seed), _works(), _Beside()
+    rng, works, other_thread = random.Random(seed), _works(), _OtherThread()
     lost: list[Any] = []
     hook, sys.unraisablehook = sys.unraisablehook, lost.append
     lengths, following = {}, {}
@@ -402,7 +402,7 @@ def attack(names: Sequence[str], seed: int, count: int | None, seconds: float | 
         short = lengths[name] <= SHORT
         n = following[name] if short else rng.randint(1, lengths[name])
         faulthandler.dump_traceback_later(HANG, exit=True)
-        instant, fault = strike(works[name], n, beside, lost)
+        instant, fault = strike(works[name], n, other_thread, lost)
         done[name] += 1
         if fault:
             if "no answer" in fault:

@@ -20,6 +20,7 @@ import numpy as np
 import fnx
 import fnx.numpy as jnp
 from tests.attack import seeds
+from tests.helpers import as_float64
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
@@ -35,10 +36,6 @@ WORDS: dict[str, Callable[[Function], Function]] = {
 
 def squared(y: Any) -> Any:
     return (y.astype("float32") ** 2).sum()
-
-
-def wide(x: Any) -> Array:
-    return np.asarray(x.astype("float32")).astype(np.float64)
 
 
 class _Drawn:
@@ -65,11 +62,11 @@ class _Drawn:
         m, k, n = (rng.choice(SIDES) for _ in range(3))
         k = 0 if rng.random() < 0.03 else k
         batch = rng.choice([(), (), (3,), (2, 2)])
-        turned = [rng.random() < 0.5 for _ in range(2)]
-        shapes = [(*batch, *(s[::-1] if t else s)) for s, t in zip([(m, k), (k, n)], turned)]
+        transposed = [rng.random() < 0.5 for _ in range(2)]
+        shapes = [(*batch, *(s[::-1] if t else s)) for s, t in zip([(m, k), (k, n)], transposed)]
 
         def multiplied(x: Any, w: Any, to: str) -> Any:
-            x, w = (jnp.swapaxes(v, -1, -2) if t else v for v, t in zip((x, w), turned))
+            x, w = (jnp.swapaxes(v, -1, -2) if t else v for v, t in zip((x, w), transposed))
             return jnp.einsum("...mk,...kn->...mn", x, w, preferred_element_type=to)
 
         return multiplied, (shapes[0], shapes[1])
@@ -119,8 +116,8 @@ def check(seed: int) -> str:
 
 def _compare(word: str, f: Function, x: Any, w: Any) -> None:
     """Compare the result under jit with that of the same numbers in float32."""
-    got = wide(fnx.jit(f)(x, w))
-    wanted = wide(fnx.jit(f)(x.astype("float32"), w.astype("float32")))
+    got = as_float64(fnx.jit(f)(x, w))
+    wanted = as_float64(fnx.jit(f)(x.astype("float32"), w.astype("float32")))
     finite = np.isfinite(wanted)
     with np.errstate(all="ignore"):
         least = 2.0**-9 * max(x.shape[-1], x.shape[-2]) ** 0.5 * np.nanmax(

@@ -53,10 +53,10 @@ from tests.attack.agreement import (
     meaning,
     outcome,
     rounded_otherwise,
-    same,
 )
 from tests.attack.calls import CALLS, VALUED
 from tests.attack.writer import Program, Writer, moderated, results
+from tests.helpers import same_bits
 
 _EXTREMES = re.compile(r"(?<![a-z])(a|nan|reduce_)?(max|min)\b|ptp")
 WORK, HANG = 100.0, 600.0  # seconds of work per program, and of waiting on a busy machine
@@ -118,10 +118,10 @@ def compare(program: Program, way: str, got: list[list[Leaf]], want: list[list[L
         if g.dtype != w.dtype or g.numbers.shape != w.numbers.shape:
             raise Wrong(f"{way}, leaf {i}: {g.dtype}{g.numbers.shape} and "
                         f"{w.dtype}{w.numbers.shape}")
-        if same(g.numbers, w.numbers) or (not exact[i] and close(g, w, 1e-5)):
+        if same_bits(g.numbers, w.numbers) or (not exact[i] and close(g, w, 1e-5)):
             continue
         if folds_extremes and w.dtype.is_float and \
-                same(g.numbers + np.zeros((), g.numbers.dtype),
+                same_bits(g.numbers + np.zeros((), g.numbers.dtype),
                      w.numbers + np.zeros((), w.numbers.dtype)):
             continue  # max and min may return either zero (docs/differences.md)
         if not exact[i]:
@@ -185,7 +185,7 @@ def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
             value, want = value + value.dtype.type(0), want + want.dtype.type(0)
         if want.dtype.kind != value.dtype.kind or want.dtype.itemsize < value.dtype.itemsize:
             continue
-        if not same(value, want.astype(value.dtype)) and want.dtype == value.dtype:
+        if not same_bits(value, want.astype(value.dtype)) and want.dtype == value.dtype:
             raise Wrong(f"NumPy, line {i}: got\n{value!r}\nexpected\n{want!r}")
 
 
@@ -259,7 +259,7 @@ def differentiate(program: Program, eager: list[list[Leaf]]) -> str:
             return "ran"
         noisy: list[Any] | None = None
         for i, (g, w) in enumerate(zip(flat(got), flat(want))):
-            if same(g.numbers, w.numbers) or close(g, w, 1e-4):
+            if same_bits(g.numbers, w.numbers) or close(g, w, 1e-4):
                 continue
             if noisy is None:
                 noisy = [outcome(gradient, seed, *given) for seed in range(4)]

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def attack(doc: str, what: str, check: Callable[[int], str],
-           told: Callable[[int], Any] = lambda seed: "") -> int:
+           describe: Callable[[int], Any] = lambda seed: "") -> int:
     """Check seeds as the command line says; return 1 if any was wrong.
 
     Args:
@@ -33,7 +33,7 @@ def attack(doc: str, what: str, check: Callable[[int], str],
             counts[check(seed)] += 1
         except Exception:
             wrong.append(seed)
-            print(f"seed {seed}: {told(seed)}", traceback.format_exc(limit=-3), flush=True)
+            print(f"seed {seed}: {describe(seed)}", traceback.format_exc(limit=-3), flush=True)
         if time.monotonic() > end:
             break
     print(f"{counts.total() + len(wrong)} {what}, {dict(counts)}, {len(wrong)} wrong: {wrong[:20]}")

@@ -190,7 +190,7 @@ def check(seed: int) -> str:
     return "equal to the bit" if same else "equal"
 
 
-def told(seed: int) -> str:
+def describe(seed: int) -> str:
     """Return a description of a seed."""
     d = Drawn(seed)
     f, args = d.pick(KINDS)(d)
@@ -199,7 +199,7 @@ def told(seed: int) -> str:
 
 
 def main() -> int:
-    return attack(__doc__ or "", "calls", check, told)
+    return attack(__doc__ or "", "calls", check, describe)
 
 
 if __name__ == "__main__":

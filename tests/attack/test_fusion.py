@@ -70,7 +70,7 @@ def test_a_new_process_tells_what_is_wrong() -> None:
     assert "ValueError" in fusion.in_new_process(-1)  # an invalid seed
 
 
-def test_dear_parts_are_not_computed_by_selects() -> None:
+def test_expensive_parts_are_not_computed_by_selects() -> None:
     """In a reduction, beside a reduction or another result, in a product: each sine is computed
     once."""
     x = np.ones((500, 4), np.float32)

@@ -8,7 +8,7 @@ from tests.attack import compositions, kernels, loops
 
 
 @pytest.mark.parametrize("seed", range(100, 108))
-def test_loops_in_portions_are_the_python_programs(seed: int) -> None:
+def test_strip_mined_loops_are_the_python_programs(seed: int) -> None:
     with loops.portions_of(1 + seed % 3):
         loops.check(seed)
 

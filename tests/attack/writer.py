@@ -94,7 +94,7 @@ class Writer:
     def call(self) -> Call:
         """Draw a call, rarely an expensive one."""
         call = self.rng.choice(CALLS)
-        return self.rng.choice(CALLS) if call.dear and self.rng.random() < 0.8 else call
+        return self.rng.choice(CALLS) if call.expensive and self.rng.random() < 0.8 else call
 
     # ---- compositions: a function of z under transforms or in loops
 

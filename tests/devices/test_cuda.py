@@ -26,7 +26,8 @@ from fnx.core.support.errors import DeviceError, OutOfMemoryError
 from tests.devices.recording_cuda import RecordingCuda, recording
 from tests.devices.test_faults import endless, very_long, works
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
-from tests.graphs import ALL_OPS, Graph, assert_same, graphs
+from tests.graphs import ALL_OPS, Graph, graphs
+from tests.helpers import assert_same
 from tests.laws.test_jit_eager_interp import FOLDS, run
 
 library: RecordingCuda

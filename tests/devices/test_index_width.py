@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def general(size: int) -> UOp:
+def any_length(size: int) -> UOp:
     """Return the PROGRAM of a kernel for any lengths that flips so many bytes."""
     flipped = build.flip(build.param(0, dtypes.int8, (size // 64, 64)), (0, 1))
     kernel, = lower(build.function([flipped], 1), GROUPS, True).code.values()
@@ -50,7 +50,7 @@ def widths_of(program: UOp) -> set[str]:
 
 
 def test_two_kernels_by_what_has_room() -> None:
-    small, other, large = general(640), general(1 << 20), general(1 << 31)
+    small, other, large = any_length(640), any_length(1 << 20), any_length(1 << 31)
     assert small is other and widths_of(small) == {"int32"}
     assert "index" in widths_of(large)
 

@@ -20,7 +20,8 @@ from fnx.backends.device.base import DeviceBase, get_device
 from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError, DeviceError
 from tests.devices.conftest import found
-from tests.graphs import ALL_OPS, Graph, assert_same, graphs
+from tests.graphs import ALL_OPS, Graph, graphs
+from tests.helpers import assert_same
 from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))

@@ -24,7 +24,8 @@ from fnx.lower.pipeline import lower
 from fnx.lower.render.wgsl_functions import HELPERS, UINT64_HELPERS
 from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
-from tests.graphs import Graph, assert_same, graphs
+from tests.graphs import Graph, graphs
+from tests.helpers import assert_same
 from tests.laws.test_jit_eager_interp import run
 from tests.lower.fusion.test_bindings import most_bound, wide
 

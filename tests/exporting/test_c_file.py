@@ -23,7 +23,8 @@ from fnx.core.levels.interp import evaluate
 from fnx.exporting import c_file
 from fnx.exporting.graph_file import ExportedGraph
 from tests.exporting.test_graph_file import FUNCTIONS, X, _params
-from tests.graphs import ALL_OPS, Graph, assert_same, graphs, numbers
+from tests.graphs import ALL_OPS, Graph, graphs
+from tests.helpers import assert_same, numbers
 from tests.laws.test_jit_eager_interp import FOLDS
 
 EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "10"))

@@ -156,24 +156,24 @@ def test_kernels_of_ours_are_proved(name: str) -> None:
 
 def test_what_nobody_has_proved_is_not_exported() -> None:
     @fnx.call(out=lambda x, y: x)
-    def wild(x: Any, y: Any, o: Any) -> None:
+    def out_of_bounds(x: Any, y: Any, o: Any) -> None:
         i = k.range(16)
         o[i] = x.load(y[i], checked=False)
 
     with pytest.raises(ArgumentError, match="0 <= index < 16 along axis 0") as why:
-        fnx.export(wild, np.ones(16, np.float32), np.ones(16, np.int32), to="fnx")
+        fnx.export(out_of_bounds, np.ones(16, np.float32), np.ones(16, np.int32), to="fnx")
     assert "test_graph_checks.py" in str(why.value)
 
 
 @pytest.mark.parametrize("factor", [1 << 61, -(1 << 61), (1 << 63) - 1])
 def test_an_index_that_64_bits_do_not_hold_is_refused_where_it_is_written(factor: int) -> None:
     @fnx.call(out=lambda x, y: x)
-    def wild(x: Any, y: Any, o: Any) -> None:
+    def out_of_bounds(x: Any, y: Any, o: Any) -> None:
         i = k.range(16)
         o[i] = x[(y[i] + i) * factor]
 
     with pytest.raises(OutOfBoundsError, match="index arithmetic of 64 bits"):
-        wild(np.ones(16, np.float32), np.ones(16, np.uint8))
+        out_of_bounds(np.ones(16, np.float32), np.ones(16, np.uint8))
 
 
 @pytest.mark.parametrize("number", [0, 15, 16, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])

@@ -171,7 +171,7 @@ def difference(got: Any, want: Any, rtol: float, weak: bool = True, least: float
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
         near = max(rtol * (1e-8 if t in ("float64", "float") else 1), LEAST[t])
         bound = near * max(least, float(np.abs(y[np.isfinite(y)]).max(initial=0))) / 10
-        apart = ~np.isclose(x, y, rtol=near, atol=bound, equal_nan=True)
-        if apart.any():
-            return f"{apart.sum()} of {x.size} values: {x[apart][:4]}, JAX {y[apart][:4]}"
+        differs = ~np.isclose(x, y, rtol=near, atol=bound, equal_nan=True)
+        if differs.any():
+            return f"{differs.sum()} of {x.size} values: {x[differs][:4]}, JAX {y[differs][:4]}"
     return ""

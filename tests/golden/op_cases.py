@@ -113,14 +113,14 @@ def convolution(rng: Rng, seed: int) -> Case:
     count = _some(rng, 0, 1, 2, 2, 3) * batches
     size = _ints(rng, n, 1, 3)
     places = tuple(int(rng.integers(k if rng.random() < 0.9 else 1, 7)) for k in size)
-    apart, holes = (_ints(rng, n, 1, _some(rng, 1, 1, 2, 3)) for _ in range(2))
+    dilation, holes = (_ints(rng, n, 1, _some(rng, 1, 1, 2, 3)) for _ in range(2))
     strides = _ints(rng, n, 1, _some(rng, 1, 2, 3))
     padding: Any = _some(rng, "SAME", "VALID", "SAME_LOWER")
     options: dict[str, Any] = {}
-    if max(apart, default=1) > 1 or rng.random() < 0.5:
+    if max(dilation, default=1) > 1 or rng.random() < 0.5:
         padding = [tuple(_ints(rng, 2, -1, 3)) for _ in range(n)]
-    if max(apart, default=1) > 1:
-        options["lhs_dilation"] = apart
+    if max(dilation, default=1) > 1:
+        options["lhs_dilation"] = dilation
     if max(holes, default=1) > 1:
         options["rhs_dilation"] = holes
     x, w = (count, per * groups, *places), (outs, per, *size)
@@ -242,18 +242,18 @@ def _windows(rng: Rng) -> tuple[Any, ...]:
     rank = _some(rng, 1, 2, 2, 3)
     shape = _ints(rng, rank, 1, 5)
     parts = rng.permutation(rank).tolist()
-    beside = sorted(parts[:1]) if rank > 1 and rng.random() < 0.3 else []
-    rest = [a for a in range(rank) if a not in beside]
+    batched = sorted(parts[:1]) if rank > 1 and rng.random() < 0.3 else []
+    rest = [a for a in range(rank) if a not in batched]
     moved = rng.permutation(rest).tolist()[:int(rng.integers(1, len(rest) + 1))]
     gone = sorted(a for a in rest if rng.random() < 0.5)
-    size = [1 if a in gone or a in beside else
+    size = [1 if a in gone or a in batched else
             int(rng.integers(1, shape[a] + 1)) if a in moved or rng.random() < 0.3 else shape[a]
             for a in range(rank)]
     batch = list(_ints(rng, _some(rng, 0, 1, 1, 2), 1, 3))
-    of_batch = [int(rng.integers(0, len(batch) + 1))] if beside else []
-    for a, b in zip(beside, of_batch):
+    of_batch = [int(rng.integers(0, len(batch) + 1))] if batched else []
+    for a, b in zip(batched, of_batch):
         batch.insert(b, shape[a])
-    return shape, size, moved, gone, beside, of_batch, batch
+    return shape, size, moved, gone, batched, of_batch, batch
 
 
 def _axes_of_windows(rng: Rng, rank: int, count: int) -> list[int]:
@@ -261,11 +261,11 @@ def _axes_of_windows(rng: Rng, rank: int, count: int) -> list[int]:
 
 
 def gathering(rng: Rng, seed: int) -> Case:
-    shape, size, moved, gone, beside, of_batch, batch = _windows(rng)
-    count = len(shape) - len(gone) - len(beside)
+    shape, size, moved, gone, batched, of_batch, batch = _windows(rng)
+    count = len(shape) - len(gone) - len(batched)
     offset = _axes_of_windows(rng, len(batch) + count, count)
     numbers = f"lax.GatherDimensionNumbers({tuple(offset)}, {tuple(gone)}, {tuple(moved)}, " \
-        f"{tuple(beside)}, {tuple(of_batch)})"
+        f"{tuple(batched)}, {tuple(of_batch)})"
     options = {"mode": _some(rng, None, "fill", "clip")}
     if options["mode"] != "clip" and rng.random() < 0.3:
         options["fill_value"] = -7
@@ -275,14 +275,14 @@ def gathering(rng: Rng, seed: int) -> Case:
 
 
 def scattering(rng: Rng, seed: int) -> Case:
-    shape, size, moved, gone, beside, of_batch, batch = _windows(rng)
-    count = len(shape) - len(gone) - len(beside)
+    shape, size, moved, gone, batched, of_batch, batch = _windows(rng)
+    count = len(shape) - len(gone) - len(batched)
     windows = _axes_of_windows(rng, len(batch) + count, count)
-    lengths, others = [n for a, n in enumerate(size) if a not in (*gone, *beside)], list(batch)
+    lengths, others = [n for a, n in enumerate(size) if a not in (*gone, *batched)], list(batch)
     updates = tuple(lengths.pop(0) if i in windows else others.pop(0)
                     for i in range(len(batch) + count))
     numbers = f"lax.ScatterDimensionNumbers({tuple(windows)}, {tuple(gone)}, {tuple(moved)}, " \
-        f"{tuple(beside)}, {tuple(of_batch)})"
+        f"{tuple(batched)}, {tuple(of_batch)})"
     f = _some(rng, "scatter_add", "scatter_add", "scatter_sub", "scatter_min", "scatter_max",
               "scatter_mul")
     text = _call(f"lax.{f}", "x0", "x1", "x2", numbers, mode=_some(rng, None, "drop", "clip"))

@@ -144,9 +144,9 @@ def scaled(kind: str, tag: str, loud: bool) -> Callable[[Any], Any]:
         ruled = fnx.custom_vjp(f)
         ruled.defvjp(lambda x: (f(x), x), bwd)
         return ruled
-    pushed = fnx.custom_jvp(f)
-    pushed.defjvp(along)
-    return pushed
+    rule = fnx.custom_jvp(f)
+    rule.defjvp(along)
+    return rule
 
 
 def io(tag: str, x: Any, loud: bool) -> Any:
@@ -251,8 +251,8 @@ def check(prog: Program, word: str) -> None:
     got = fnx.tree.leaves(transform(lambda x: traced(prog, x, True))(given))
     fnx.effects_barrier()
     said = LOG[:]
-    quiet = fnx.tree.leaves(transform(lambda x: traced(prog, x, False))(given))
-    for a, b in zip(got, quiet, strict=True):
+    without_effects = fnx.tree.leaves(transform(lambda x: traced(prog, x, False))(given))
+    for a, b in zip(got, without_effects, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), "bits differ without effects"
     if lanes and has(prog, {"until", "cond"}):  # the order of batch elements is free
         want, said = (sorted(s, key=lambda e: e[1][-1]) for s in (want, said))

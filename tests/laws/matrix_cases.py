@@ -234,39 +234,39 @@ def _checkpoint(xs: Any) -> Any:
 
 
 @fnx.custom_vjp
-def _pulled(x: Any, y: Any) -> Any:
+def _with_vjp(x: Any, y: Any) -> Any:
     return x * jnp.sin(y) + y.sum()
 
 
-_pulled.defvjp(lambda x, y: (_pulled(x, y), (x, y)), lambda kept, ct: (
+_with_vjp.defvjp(lambda x, y: (_with_vjp(x, y), (x, y)), lambda kept, ct: (
     ct * jnp.sin(kept[1]), ct * kept[0] * jnp.cos(kept[1]) + ct.sum()))
 
 
 @fnx.custom_jvp
-def _pushed(x: Any, y: Any) -> Any:
+def _with_jvp(x: Any, y: Any) -> Any:
     return x * jnp.sin(y) + y.sum()
 
 
-@_pushed.defjvp
+@_with_jvp.defjvp
 def _pushed_rule(primals: Any, tangents: Any) -> Any:
     (x, y), (s, t) = primals, tangents
-    return _pushed(x, y), s * jnp.sin(y) + x * jnp.cos(y) * t + t.sum()
+    return _with_jvp(x, y), s * jnp.sin(y) + x * jnp.cos(y) * t + t.sum()
 
 
 def _custom_vjp(xs: Any) -> Any:
     x, y = xs
-    return (_pulled(x, y), _pulled(y, _pulled(x, x * y)))
+    return (_with_vjp(x, y), _with_vjp(y, _with_vjp(x, x * y)))
 
 
 def _custom_jvp(xs: Any) -> Any:
     x, y = xs
-    return (_pushed(x, y), _pushed(y, _pushed(x, x * y)))
+    return (_with_jvp(x, y), _with_jvp(y, _with_jvp(x, x * y)))
 
 
 def _scanned_rules(xs: Any) -> Any:
     """Return custom rules and recomputation in the body of a loop."""
     x, y = xs
-    step = fnx.checkpoint(lambda c, t: (_pulled(c, _pushed(y, t * c)) / 3, c * t))
+    step = fnx.checkpoint(lambda c, t: (_with_vjp(c, _with_jvp(y, t * c)) / 3, c * t))
     last, path = lax.scan(step, x, jnp.stack([x, y]))
     return last, path
 

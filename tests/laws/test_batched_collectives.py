@@ -7,7 +7,7 @@ branch is a select, a loop keeps the values of inactive elements.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,14 @@ import fnx.numpy as jnp
 from fnx import lax
 from tests.laws.device import MACHINE
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 LANES = 4
 Lane = Callable[[Any], Any]  # of one batch element
 All = Callable[[Any], Any]  # of the whole batch, in NumPy
 SENT = [(0, 1), (1, 3), (3, 0), (2, 2)]
 FROM = [3, 0, 2, 1]
 KINDS = ["cond", "switch", "while", "fori"]
-
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with fnx.enable_x64(True):
-        yield
 
 
 def leaf(rng: random.Random) -> tuple[Lane, All]:

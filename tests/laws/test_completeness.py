@@ -24,7 +24,7 @@ from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.higher_order import BODY_RULES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES
 from fnx.transforms.link import link
-from tests.graphs import held, numbers
+from tests.helpers import encoded, numbers
 from tests.laws.device import MACHINE, computes
 
 SHAPE = (3, 5)
@@ -184,7 +184,7 @@ def values(node: UOp) -> list[np.ndarray]:
             out.append(np.array(HALVES.number.value, np.uint32))
             continue
         drawn = rng.uniform(0.25, 3, param.shape) * rng.choice([-1, 1], param.shape)
-        out.append(held(np.abs(drawn) if param.dtype.kind == "uint" else drawn, param.dtype))
+        out.append(encoded(np.abs(drawn) if param.dtype.kind == "uint" else drawn, param.dtype))
     return out
 
 

@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
     w: tuple[int, ...]
     strides: list[int]
     padding: Pairs
-    apart: list[int]
+    input_dilation: list[int]
     dilation: list[int]
     groups: int
 
@@ -40,23 +40,24 @@ def convolutions(draw: st.DrawFn) -> Drawn:
 
     groups, inside, outside = (draw(st.integers(1, m)) for m in (3, 5, 9))
     places, kernel = numbers(1, {1: 40, 2: 20, 3: 6}[n]), numbers(1, 5)
-    strides, dilation, apart = numbers(1, 4), numbers(1, 3), numbers(1, 3)
+    strides, dilation, input_dilation = numbers(1, 4), numbers(1, 3), numbers(1, 3)
     padding = [(draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(n)]
     for i in range(n):  # at least one window
         reach = (kernel[i] - 1) * dilation[i] + 1
-        there = (places[i] - 1) * apart[i] + 1 + sum(padding[i])
+        there = (places[i] - 1) * input_dilation[i] + 1 + sum(padding[i])
         padding[i] = (padding[i][0], padding[i][1] + max(0, reach - there))
     batch = draw(st.integers(1, 3))
     return Drawn((batch, groups * inside, *places), (groups * outside, inside, *kernel),
-                 strides, padding, apart, dilation, groups)
+                 strides, padding, input_dilation, dilation, groups)
 
 
 def summed(x: Any, w: Any, g: Any, of: Drawn) -> tuple[Any, Any, Any]:
     """Return the result, and the gradients of x and w for a cotangent g (None: none)."""
     n, (batch, features), outs = len(of.strides), of.x[:2], of.w[0]
-    wide = [(m - 1) * d + 1 for m, d in zip(of.x[2:], of.apart)]
+    wide = [(m - 1) * d + 1 for m, d in zip(of.x[2:], of.input_dilation)]
     padded = np.zeros((batch, features, *[m + sum(p) for m, p in zip(wide, of.padding)]))
-    inner = (..., *[slice(lo, lo + m, d) for (lo, _), m, d in zip(of.padding, wide, of.apart)])
+    inner = (..., *[slice(lo, lo + m, d) for (lo, _), m, d in
+                    zip(of.padding, wide, of.input_dilation)])
     padded[inner] = x
     out = [(m - (k - 1) * d - 1) // s + 1 for m, k, d, s in zip(
         padded.shape[2:], of.w[2:], of.dilation, of.strides)]
@@ -84,14 +85,15 @@ def integers(shape: Sequence[int], seed: int) -> Any:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(convolutions())
 def test_convolutions_and_their_gradients(of: Drawn) -> None:
     x, w = integers(of.x, 0), integers(of.w, 1)
     g = integers(summed(x, w, None, of)[0].shape, 2)
 
     def convolved(x: Any, w: Any) -> Any:
-        return lax.conv_general_dilated(x, w, of.strides, of.padding, of.apart, of.dilation,
+        return lax.conv_general_dilated(x, w, of.strides, of.padding,
+                                        of.input_dilation, of.dilation,
                                         feature_group_count=of.groups)
 
     def both(x: Any, w: Any, g: Any) -> Any:
@@ -110,33 +112,33 @@ def spread_inputs(draw: st.DrawFn) -> tuple[Any, ...]:
     def numbers(low: int, high: int) -> list[int]:
         return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
 
-    places, kernel, apart = numbers(1, 6), numbers(1, 5), numbers(1, 4)
+    places, kernel, input_dilation = numbers(1, 6), numbers(1, 5), numbers(1, 4)
     padding = []
-    for m, k, d in zip(places, kernel, apart):  # at least one window
+    for m, k, d in zip(places, kernel, input_dilation):  # at least one window
         low = draw(st.integers(-3, 4))
         padding.append((low, k - (m - 1) * d - 1 - low + draw(st.integers(0, 6))))
     order = draw(st.sampled_from([("NC" + "HW"[:n], "OI" + "HW"[:n], "NC" + "HW"[:n]),
                                   ("N" + "HW"[:n] + "C", "HW"[:n] + "IO", "N" + "HW"[:n] + "C")]))
     groups = draw(st.sampled_from([(1, 1), (2, 1), (1, 2)]))
-    return places, kernel, apart, padding, order, groups, draw(st.sampled_from([1, 3]))
+    return places, kernel, input_dilation, padding, order, groups, draw(st.sampled_from([1, 3]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(spread_inputs())
-def test_inputs_put_apart_are_inputs_with_zeros_between(drawn: tuple[Any, ...]) -> None:
-    places, kernel, apart, padding, order, (groups, batches), outs = drawn
+def test_dilated_inputs_are_inputs_with_zeros_between(drawn: tuple[Any, ...]) -> None:
+    places, kernel, input_dilation, padding, order, (groups, batches), outs = drawn
     lengths = dict(zip("HW", places)) | {"N": 2 * batches, "C": 2 * groups}
     sizes = dict(zip("HW", kernel)) | {"O": outs * groups * batches, "I": 2}
     x = integers([lengths[letter] for letter in order[0]], 0)
     w = integers([sizes[letter] for letter in order[1]], 1)
-    step = dict(zip("HW", apart))
+    step = dict(zip("HW", input_dilation))
     zeros = [(0, 0, step.get(letter, 1) - 1) for letter in order[0]]
     of_groups = {"dimension_numbers": order, "feature_group_count": groups,
                  "batch_group_count": batches}
     ones = [1] * len(places)
 
     def spread(x: Any, w: Any) -> Any:
-        return lax.conv_general_dilated(x, w, ones, padding, apart, **of_groups)
+        return lax.conv_general_dilated(x, w, ones, padding, input_dilation, **of_groups)
 
     def with_zeros(x: Any, w: Any) -> Any:
         x = lax.pad(x, jnp.float32(0), zeros)

@@ -30,14 +30,14 @@ def floats(nodes: Any) -> tuple[int, ...]:
 
 def with_jvp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
     outs = floats(fn.src)
-    pushed = jvp_form(fn, JvpKey(floats(xs), instantiate=outs))
-    found = list(pushed.function.src)
+    jvp = jvp_form(fn, JvpKey(floats(xs), instantiate=outs))
+    found = list(jvp.function.src)
     tangents = []
     for o in outs:
-        place = pushed.result_indices[o][0]
+        place = jvp.result_indices[o][0]
         assert place is not None
         tangents.append(found[place])
-    rule = build.function([*found[:len(fn.src)], *tangents], pushed.function.arg.n_params, "jvp")
+    rule = build.function([*found[:len(fn.src)], *tangents], jvp.function.arg.n_params, "jvp")
     return build_calls.custom([fn, rule], op_args.Custom("f", types(fn), ("jvp",), 0), xs)
 
 
@@ -56,9 +56,9 @@ def with_vjp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
     found = build_calls.call(form.backward, [cts[i] if kind == "cotangent" else next(rest)
                                              for kind, i in form.sources])
     bwd = build.function(found, len(kept) + len(cts), "bwd")
-    pulled = dict(zip(inputs, [-1 if i is None else i for i, _ in form.result_indices]))
+    indices = dict(zip(inputs, [-1 if i is None else i for i, _ in form.result_indices]))
     arg = op_args.Custom("f", types(fn), ("fwd", "bwd"), 0,
-                         tuple([pulled.get(i, -1) for i in range(len(xs))]))
+                         tuple([indices.get(i, -1) for i in range(len(xs))]))
     return build_calls.custom([fn, fwd, bwd], arg, xs)
 
 

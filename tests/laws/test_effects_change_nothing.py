@@ -24,7 +24,8 @@ from fnx.core.scope import callbacks
 from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
-from tests.graphs import Graph, assert_same, graph_of
+from tests.graphs import Graph, graph_of
+from tests.helpers import assert_same
 from tests.laws.device import MACHINE
 
 SEEN: list[int] = []
@@ -53,12 +54,12 @@ def test_results_have_the_same_bits(seed: int, steps: int) -> None:
     device = get_device(MACHINE)
     run = [link(graph.fn, device), link(noisy, device)]
     SEEN.clear()
-    quiet, loud = ([o.view(t.dtype.np, t.shape) for o, t in zip(
+    without_effects, with_effects = ([o.view(t.dtype.np, t.shape) for o, t in zip(
         program.run([device.upload(a) for a in values]), graph.fn.src)]
         for program, values in zip(run, (graph.args, args)))
     device.synchronize()
     assert len(SEEN) == count
-    assert_same(loud, quiet)
+    assert_same(with_effects, without_effects)
     assert_same(interp.apply(noisy, args)[:-1], interp.apply(graph.fn, graph.args))
 
 
@@ -120,7 +121,8 @@ def test_whole_programs(name: str) -> None:
     w = rng.standard_normal((32, 16)).astype(np.float32)
     x = rng.standard_normal((24, 32)).astype(np.float32)
     seen: list[Any] = []
-    for quiet, loud in zip(programs([])[name], programs([seen.append])[name]):
-        assert_same(fnx.tree.leaves(fnx.jit(loud)(w, x)), fnx.tree.leaves(fnx.jit(quiet)(w, x)))
+    for without_effects, with_effects in zip(programs([])[name], programs([seen.append])[name]):
+        assert_same(fnx.tree.leaves(fnx.jit(with_effects)(w, x)),
+                    fnx.tree.leaves(fnx.jit(without_effects)(w, x)))
     fnx.effects_barrier()
     assert seen

@@ -22,7 +22,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
 from fnx.transforms.jit import jit
-from tests.graphs import held, numbers
+from tests.helpers import encoded, numbers
 from tests.laws.device import MACHINE, computes
 
 NDArray = np.ndarray[Any, Any]
@@ -78,12 +78,12 @@ def operands(t: DType, n: int) -> list[NDArray]:
     ends = list(t.limits) if t.is_integer else []
     for _ in range(4):
         known = [v for v in CORNERS[t.kind] if not t.is_integer or v <= t.limits[1]]
-        corners = rng.choice(held(known + ends, t), n)
+        corners = rng.choice(encoded(known + ends, t), n)
         if t.is_bool:
             out.append(corners)
             continue
         patterns = rng.integers(0, 1 << t.bits, n, f"u{t.itemsize}").view(t.np)
-        usual = held(rng.uniform(0 if t.kind == "uint" else -20, 20, n), t)
+        usual = encoded(rng.uniform(0 if t.kind == "uint" else -20, 20, n), t)
         kind = rng.integers(0, 3, n)
         out.append(np.where(kind == 0, corners, np.where(kind == 1, patterns, usual)))
     return out
@@ -106,21 +106,21 @@ def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
 
 
 def lengths(t: DType) -> list[int]:
-    """Return every length up to two vectors plus one for float32, and those near each end for
-    others."""
+    """Return lengths near each end of one and of two vectors: more of them for float32."""
     lanes = get_device(MACHINE).target.vector_lanes(t.itemsize if t.bits > 1 else 4)
     if t.storage is not None or MACHINE != "cpu":  # GPU thread groups have one kind of tail
         return [0, 1, lanes - 1, lanes + 3]
     if t is dtypes.float32:
-        return list(range(2 * lanes + 2))
-    return sorted({0, 1, lanes // 2 + 1, lanes - 1, lanes, lanes + 1, 2 * lanes - 1, 2 * lanes + 1})
+        return sorted({0, 1, 2, 3, lanes // 2, lanes // 2 + 1, lanes - 1, lanes, lanes + 1,
+                       3 * lanes // 2, 2 * lanes - 1, 2 * lanes, 2 * lanes + 1})
+    return sorted({0, 1, lanes // 2 + 1, lanes, 2 * lanes - 1})
 
 
 LENGTHS = [(t, n) for t in dtypes.USER if computes([t]) for n in lengths(t)]
 
 
 @pytest.mark.parametrize("t,n", LENGTHS, ids=str)
-def test_every_op_at_every_tail_length(t: DType, n: int) -> None:
+def test_every_op_at_the_lengths_of_tails(t: DType, n: int) -> None:
     xs = operands(t, n)
     params = [build.param(i, t, (n,)) for i in range(4)]
     names, nodes = zip(*nodes_of(t, *params))

@@ -104,14 +104,14 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
     ts = [rng.normal(size=graph.args[i].shape) for i in ins]
     cts = [rng.normal(size=x.shape) for x in primal]
 
-    pushed = jvp_form(fn, JvpKey(ins))
-    spec.check([pushed.function], "tensor")
-    found = interp.apply(pushed.function, [*graph.args, *ts])
-    places = [pushed.result_indices[o][0] for o in outs]
+    jvp = jvp_form(fn, JvpKey(ins))
+    spec.check([jvp.function], "tensor")
+    found = interp.apply(jvp.function, [*graph.args, *ts])
+    places = [jvp.result_indices[o][0] for o in outs]
     along = filled(found, places, primal)
     assert_close([found[o] for o in outs], primal)
 
-    lanes = batch(pushed.function, 2, [False] * n + [True] * len(ins))
+    lanes = batch(jvp.function, 2, [False] * n + [True] * len(ins))
     wide = interp.apply(lanes.function, [*graph.args, *[np.stack([t, -t]) for t in ts]])
     for place, x in zip(places, along):
         if place is not None:

@@ -3,7 +3,7 @@ zeros."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,12 @@ import fnx
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.support.config import override
+
+pytestmark = pytest.mark.usefixtures("float64")
 
 Function = Callable[..., Any]
 LABELS = np.array([2, 0, 3, 3], np.int32)
 ROWS = np.array([1, 4, 1, 0, 1], np.int32)
-
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with override(x64=True):
-        yield
 
 
 def layer_norm(x: Any, scale: Any, shift: Any) -> Any:

@@ -56,7 +56,7 @@ def gradients(loss: UOp, wrt: list[UOp]) -> list[UOp]:
 
 
 def check(make: Make, values: Values, order: int = 2, seed: int = 0, tol: float = 2e-6,
-          wild: bool = False) -> None:
+          may_be_nonfinite: bool = False) -> None:
     """Check the derivative of make(*values) along a random direction, and that of its gradient.
 
     A ``wild`` function may vary too fast for finite differences; it is then skipped.
@@ -73,7 +73,7 @@ def check(make: Make, values: Values, order: int = 2, seed: int = 0, tol: float 
         got = sum((g * direction[x]).sum()
                   for x, g in zip(floats, interp.evaluate(grads, env)))
         want, doubt = slope(loss, env, direction)
-        if wild:
+        if may_be_nonfinite:
             assume(doubt <= 1e-4 * max(1.0, abs(want)))
         assert got == pytest.approx(want, rel=tol, abs=max(tol, doubt)), step + 1
         loss = projected(grads, rng)
@@ -218,9 +218,9 @@ def test_forward_and_reverse_read_the_same_row(op: ops.Op, k: int) -> None:
     ct = build.param(200, node.dtype, node.shape)
     env: dict[UOp, Any] = dict(zip(xs, values))
     env.update({p: rng.normal(size=p.shape) for p in [*tangents, ct] if p is not None})
-    pushed = rule.jvp(node, tangents)
-    assert pushed is not None
-    forward = (interp.evaluate([pushed], env)[0] * env[ct]).sum()
+    out_tangent = rule.jvp(node, tangents)
+    assert out_tangent is not None
+    forward = (interp.evaluate([out_tangent], env)[0] * env[ct]).sum()
     reverse = sum((interp.evaluate([rule.vjp(node, i, ct)], env)[0] * env[t]).sum()
                   for i, t in enumerate(tangents) if t is not None)
     assert forward == pytest.approx(reverse, rel=1e-9, abs=1e-12)
@@ -253,7 +253,7 @@ def test_gradients_of_graphs(graph: Graph, seed: int) -> None:
     flat = lambda x: build.reshape(x, (math.prod(x.shape),))
     assume(any(out.dtype.is_float for out in graph.fn.src))
     check(lambda *xs: build.concat([flat(out) for out in results(graph.fn, xs)], 0), graph.args,
-          seed=seed, tol=2e-5, wild=True)
+          seed=seed, tol=2e-5, may_be_nonfinite=True)
 
 
 @settings(max_examples=60)

@@ -8,7 +8,7 @@ numbers. Where a function has a corner, CORNERS gives fnx's choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,20 +29,15 @@ from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
 from fnx.core.scope import scope
-from fnx.core.support.config import override
 from fnx.transforms.autodiff.reverse import pullback
 from fnx.transforms.autodiff.rules import Cotangent
+
+pytestmark = pytest.mark.usefixtures("float64")
 
 F8 = dtypes.float64
 INF, NAN = math.inf, math.nan
 ORDERS = 4
 Make = Callable[..., UOp]
-
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with override(x64=True):
-        yield
 
 
 def of_nodes(f: Callable[..., Any]) -> Make:
@@ -390,10 +385,10 @@ def test_both_modes_agree_at_indices_outside(name: str) -> None:
     weights = 2.0 ** np.arange(6)
     t = 10 * x
     moved = fnx.jvp(lambda x: read(x, i), (x,), (t,))[1]
-    pulled = fnx.grad(lambda x: (read(x, i) * weights).sum())(x)
+    gradient = fnx.grad(lambda x: (read(x, i) * weights).sum())(x)
     assert moved.tolist() == along
-    assert pulled.tolist() == back
-    assert (moved * weights).sum() == (pulled * t).sum()
+    assert gradient.tolist() == back
+    assert (moved * weights).sum() == (gradient * t).sum()
     if name not in ("promised", "plain"):
         step = 1e-3
         change = (read(x + step * t, i) - read(x - step * t, i)) / (2 * step)

@@ -24,7 +24,8 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.link import link
-from tests.graphs import ALL_OPS, Graph, assert_same, graphs
+from tests.graphs import ALL_OPS, Graph, graphs
+from tests.helpers import assert_same
 from tests.laws.device import MACHINE
 
 NDArray = np.ndarray[Any, Any]

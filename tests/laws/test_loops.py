@@ -209,9 +209,9 @@ def derived(make: Made, args: Sequence[Any], wrt: Sequence[int], seed: int) -> l
     outs = make(params)
     loss = projected([o for o in outs if o.dtype is F8], np.random.default_rng(1))
     found = [*outs, loss]
-    for source in (gradient(loss, xs), [pushed(loss, given)]):
+    for source in (gradient(loss, xs), [jvp_of(loss, given)]):
         again = projected(source, np.random.default_rng(2))
-        found += [*source, *gradient(again, xs), pushed(again, given)]
+        found += [*source, *gradient(again, xs), jvp_of(again, given)]
     return found
 
 
@@ -232,7 +232,7 @@ def gradient(loss: UOp, wrt: Sequence[UOp]) -> list[UOp]:
     return [build.const_like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
 
 
-def pushed(loss: UOp, given: dict[UOp, UOp]) -> UOp:
+def jvp_of(loss: UOp, given: dict[UOp, UOp]) -> UOp:
     _, (tangent,) = pushforward([loss], given)
     return build.const_like(loss, 0) if tangent is None else tangent
 
@@ -332,7 +332,7 @@ def test_differences(draw: Callable[[random.Random], Program], seed: int,
     grads = interp.evaluate(gradient(loss, list(direction)), env)
     reverse = sum((g * d).sum() for g, d in zip(grads, direction.values()))
     tangents = {x: build.param(len(params) + i, F8, x.shape) for i, x in enumerate(direction)}
-    forward, = interp.evaluate([pushed(loss, tangents)], env | {
+    forward, = interp.evaluate([jvp_of(loss, tangents)], env | {
         t: direction[x] for x, t in tangents.items()})
     assert reverse == pytest.approx(want, rel=1e-6, abs=1e-6 + doubt)
     assert forward == pytest.approx(reverse, rel=1e-9, abs=1e-11)

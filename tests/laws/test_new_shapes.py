@@ -10,8 +10,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.device.base import get_device
 from tests.attack import shapes
+from tests.helpers import new_kernels
 
 DRAW = np.random.default_rng(10)
 SHAPES = [tuple(map(int, DRAW.integers(20, 60, 3))) for _ in range(10)]
@@ -35,19 +35,13 @@ CALLS: dict[str, tuple[int, Callable[..., Any]]] = {  # most kernels
 }
 
 
-def begun() -> int:
-    """Return how many kernels were new to this process."""
-    stats = get_device("cpu").stats()
-    return stats["compiled"] + stats["disk"]
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_kernels_of_new_shapes(name: str) -> None:
     most, call = CALLS[name]
-    before = begun()
+    before = new_kernels()
     for shape in SHAPES:
         call(*shape)
-    assert begun() - before <= most + 3  # plus kernels that make the operands
+    assert new_kernels() - before <= most + 3  # plus kernels that make the operands
 
 
 @pytest.mark.parametrize("first", range(0, 60, 12))
@@ -70,10 +64,10 @@ def _moved(draw: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
     x = draw.standard_normal((m, n)).astype(np.float32)
     others = [draw.standard_normal((int(draw.integers(0, top)), n)).astype(np.float32)
               for _ in range(int(draw.integers(1, 4)))]
-    turned = [y if axis == 0 else y.T for y in [x, *others]]
+    transposed = [y if axis == 0 else y.T for y in [x, *others]]
     some: list[tuple[Callable[..., Any], list[Any]]] = [
-        (lambda m, *parts: m.concatenate(parts, axis), turned),
-        (lambda m, *parts: m.concatenate(parts, axis), turned[::-1]),
+        (lambda m, *parts: m.concatenate(parts, axis), transposed),
+        (lambda m, *parts: m.concatenate(parts, axis), transposed[::-1]),
         (lambda m, x: m.pad(x, ((k, start), (step, 0)), constant_values=k), [x]),
         (lambda m, x: m.roll(x, start, axis), [x]), (lambda m, x: x[start::step], [x]),
         (lambda m, x: x[start:, ::-1], [x]), (lambda m, x: m.tile(x, (step, k)), [x]),

@@ -18,7 +18,8 @@ from fnx.core.levels.spec import check
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, UPat, graph_rewrite, underlying_const
 from fnx.core.support.errors import FnxError
 from fnx.lower.tensor.simplify import RULES, simplify
-from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values
+from tests.graphs import STEPS, Builder, Graph, graphs, values
+from tests.helpers import assert_same
 
 
 @settings(max_examples=600)
@@ -96,9 +97,9 @@ class Instance:
         x = self.make(p.src[0], dtype) if p.src else b.operand(dtype, b.shape(60))
         if op is ops.GETTUPLE:
             return build_calls.call(build.function([x], len(b.params)), b.params)[0]
-        apart = build.barrier(x)  # so that constructors do not merge the two movements
+        fenced = build.barrier(x)  # so that constructors do not merge the two movements
         fill = list(self.found.values())[:1] if op is ops.PAD and p.src else []
-        return substitute([self.movement(op, apart, fill)], {apart: x})[0]
+        return substitute([self.movement(op, fenced, fill)], {fenced: x})[0]
 
     def movement(self, op: ops.Op, x: UOp, fill: list[UOp]) -> UOp:
         b = self.b

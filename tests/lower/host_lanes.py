@@ -129,13 +129,13 @@ class Host:
         """Return the byte offset and the activity of each lane; fail if one is illegal."""
         memory, first = at
         lanes, size = place.dtype.lanes, place.dtype.itemsize
-        apart = place.src[1].dtype.lanes > 1
-        where = np.asarray(first) if apart else np.asarray(first) + size * np.arange(lanes)
+        strided = place.src[1].dtype.lanes > 1
+        where = np.asarray(first) if strided else np.asarray(first) + size * np.arange(lanes)
         where = where.reshape(-1)
         meant = np.ones(lanes, bool) if mask is None else np.broadcast_to(mask, lanes)
         nbytes = self.memory[memory].size
         touched, end = np.ones(lanes, bool), nbytes
-        if mask is not None and (single or not apart):
+        if mask is not None and (single or not strided):
             self.partial += not single
             inside = all(e[0] == memory for e in ends) and (
                 not ends or first <= ends[0][1]) and (len(ends) < 2 or first >= ends[1][1])

@@ -87,14 +87,6 @@ def kernel_over(stores: Sequence[UOp], name: str, order: Sequence[int]) -> UOp:
     return build.kernel(stores, name, [i for i in order if i in live])
 
 
-def same_bits(a: Array, b: Array) -> bool:
-    """Compare bit for bit, with all NaNs equal."""
-    if a.dtype.kind != "f":
-        return bool(np.array_equal(a, b))
-    nan = np.isnan(a) & np.isnan(b)
-    return bool(np.all(nan | (a.view(f"i{a.itemsize}") == b.view(f"i{b.itemsize}"))))
-
-
 def split(extent: UOp | int, *factors: tuple[int, str], ids: int = 0,
           outer: str = "SEQ") -> tuple[UOp, UOp | None, tuple[UOp, ...]]:
     """Split a range as outer * inner...; return the index, its condition and the ranges."""

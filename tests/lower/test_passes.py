@@ -37,7 +37,8 @@ from fnx.lower.tensor.fold_comparisons import fold_comparisons
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduction import split_reduction
-from tests.graphs import Graph, assert_same, graphs
+from tests.graphs import Graph, graphs
+from tests.helpers import assert_same
 from tests.lower.steps import run_steps
 
 F = dtypes.float32
@@ -120,9 +121,9 @@ def test_function_before_and_expected(name: str) -> None:
 
 @given(graphs())
 def test_what_is_decided_is_so(graph: Graph) -> None:
-    decided = fold_comparisons(graph.fn)
-    assert_same(apply(decided, graph.args), apply(graph.fn, graph.args))
-    assert fold_comparisons(graph.fn) is decided
+    folded = fold_comparisons(graph.fn)
+    assert_same(apply(folded, graph.args), apply(graph.fn, graph.args))
+    assert fold_comparisons(graph.fn) is folded
 
 
 @given(graphs())
@@ -235,13 +236,13 @@ def concat_kernel(first: int, second: int) -> UOp:
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(0, 2), st.booleans())
 def test_parts_of_any_length_are_where_they_belong(lengths: list[int], axis: int,
-                                                   general: bool) -> None:
+                                                   dynamic_shapes: bool) -> None:
     shapes = [tuple([n if a == axis else 3 for a in range(3)]) for n in lengths]
     parts = [b.neg(p(i, *shape)) for i, shape in enumerate(shapes)]
     function = fn(b.pad(b.concat(parts, axis), [(0, 20), (1, 2), (0, 0)], 5.0), n=len(parts))
     args = [np.random.default_rng(i).standard_normal(s).astype("f4")
             for i, s in enumerate(shapes)]
-    np.testing.assert_array_equal(run_steps(function, args, general)[0],
+    np.testing.assert_array_equal(run_steps(function, args, dynamic_shapes)[0],
                                   apply(function, args)[0])
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.device.base import get_device
 from fnx.core.ir import dtypes
 from fnx.core.ir.cache import clear_caches
+from tests.helpers import new_kernels
 
 COMPILED = True  # lengths are arguments of compiled kernels
 LENGTHS = (0, 1, 1, 2, 3, 4, 5, 5, 8, 8, 16, 17, 33)
@@ -106,12 +106,6 @@ def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> Non
         np.testing.assert_array_equal(got, want, str(seed))
 
 
-def _made() -> int:
-    """Return the number of kernels that were compiled here or loaded from disk."""
-    stats = get_device("cpu").stats()
-    return stats["compiled"] + stats["disk"]
-
-
 def _sorted(x: Any) -> Any:
     return jnp.sort(x.ravel())
 
@@ -145,11 +139,11 @@ def test_shapes_share_kernels(name: str) -> None:
     f, want = SHARED[name]
     rng = np.random.default_rng(1)
     clear_caches()
-    before = _made()
+    before = new_kernels()
     for _ in range(40):
         x = rng.integers(-99, 99, rng.integers(2, 200, 2)).astype("f4")
         np.testing.assert_array_equal(np.asarray(f(jnp.asarray(x))), want(x), str(x.shape))
-    assert _made() - before <= (20 if "@" in name else 8)
+    assert new_kernels() - before <= (20 if "@" in name else 8)
 
 
 @pytest.mark.parametrize("kind", [t.name for t in dtypes.USER if t.bits < 64])

@@ -16,8 +16,9 @@ import fnx.numpy as jnp
 from fnx.core.array import eager_cache
 from fnx.core.support.config import override
 from fnx.core.support.errors import DonatedError, OutOfBoundsWarning
-from tests.attack.agreement import outcome, same
+from tests.attack.agreement import outcome
 from tests.attack.programs import program_of, results
+from tests.helpers import same_bits
 
 COMPILED = True
 grad_module = importlib.import_module("fnx.transforms.grad")
@@ -53,7 +54,7 @@ def test_a_call_that_is_repeated_gives_what_it_gives_anew(seed: int) -> None:
     assert isinstance(again, Exception) == isinstance(anew, Exception)
     if not isinstance(anew, Exception):
         for a, b in zip(sum(again, []), sum(anew, []), strict=True):
-            assert a.dtype == b.dtype and same(a.numbers, b.numbers), program
+            assert a.dtype == b.dtype and same_bits(a.numbers, b.numbers), program
 
 
 def test_a_repeated_call_makes_no_node() -> None:

@@ -23,6 +23,7 @@ from fnx.core.levels import interp
 from fnx.core.scope import scope
 from fnx.core.support.errors import FnxError
 from fnx.core.tracing import trace
+from tests.helpers import key_data
 
 SEEDS = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=25, deadline=None)
@@ -139,25 +140,21 @@ def test_multinomial_counts_all_trials() -> None:
 # ---- keys with a dtype of their own ------------------------------------------------------------
 
 
-def words(k: Any) -> list[Any]:
-    return np.asarray(random.key_data(k)).tolist()
-
-
 def test_keys_are_no_numbers_and_move_like_arrays() -> None:
     k, ks = random.key(7), random.split(random.key(7), 3)
     assert (k.shape, k.dtype, ks.shape) == ((), random.key_dtype(), (3,))
     assert jnp.issubdtype(k.dtype, fnx.dtypes.prng_key)
     assert repr(k) == "Array((), dtype=key<fry>) of words [0 7]"
-    rows = words(ks)
-    assert rows == words(random.split(random.PRNGKey(7), 3))
-    assert words(ks[1]) == rows[1] and words(ks[::-1]) == rows[::-1]
-    assert words(jnp.stack([k, k])) == [[0, 7]] * 2
-    assert words(jnp.concatenate([ks, ks[:1]])) == rows + rows[:1]
-    assert words(jnp.where(ks == ks[2], k, ks)) == [*rows[:2], [0, 7]]
-    assert words(ks.at[0].set(k)) == [[0, 7], *rows[1:]]
-    assert [words(one) for one in ks] == rows
-    assert words(random.wrap_key_data(random.key_data(ks))) == rows
-    assert words(pickle.loads(pickle.dumps(ks))) == rows
+    rows = key_data(ks)
+    assert rows == key_data(random.split(random.PRNGKey(7), 3))
+    assert key_data(ks[1]) == rows[1] and key_data(ks[::-1]) == rows[::-1]
+    assert key_data(jnp.stack([k, k])) == [[0, 7]] * 2
+    assert key_data(jnp.concatenate([ks, ks[:1]])) == rows + rows[:1]
+    assert key_data(jnp.where(ks == ks[2], k, ks)) == [*rows[:2], [0, 7]]
+    assert key_data(ks.at[0].set(k)) == [[0, 7], *rows[1:]]
+    assert [key_data(one) for one in ks] == rows
+    assert key_data(random.wrap_key_data(random.key_data(ks))) == rows
+    assert key_data(pickle.loads(pickle.dumps(ks))) == rows
 
 
 @pytest.mark.parametrize("act", [

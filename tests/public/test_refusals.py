@@ -105,13 +105,13 @@ def test_parts_of_a_split_are_at_least_one(name: str, sections: int) -> None:
 
 
 def test_shapes_that_do_not_fit() -> None:
-    apart = (((2, 3), (2,)), ((3,), (4,)), ((0,), (2,)), ((2, 1, 3), (3, 2)))
+    misfits = (((2, 3), (2,)), ((3,), (4,)), ((0,), (2,)), ((2, 1, 3), (3, 2)))
 
     def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         for name in """add subtract multiply divide power maximum minimum arctan2 hypot logaddexp
                 copysign nextafter equal less greater logical_and floor_divide remainder heaviside
                 bitwise_and left_shift gcd ldexp""".split():
-            for one, two in apart:
+            for one, two in misfits:
                 x, y = np.ones(one, np.float32), np.ones(two, np.float32)
                 if name in ("bitwise_and", "left_shift", "gcd"):
                     x, y = x.astype(int), y.astype(int)

@@ -58,8 +58,8 @@ def _with_batch(f: Any, rule: Any = lambda n, b, x: (x, True)) -> Any:
     return ruled
 
 
-_told = fnx.custom_jvp(same)
-_told.defjvp(lambda p, t: (p[0], (fnx.debug.callback(same, t[0]), t[0])[1]))
+_with_effect = fnx.custom_jvp(same)
+_with_effect.defjvp(lambda p, t: (p[0], (fnx.debug.callback(same, t[0]), t[0])[1]))
 
 
 # name: (what the user writes, class, part of the message, part of the advice)
@@ -185,7 +185,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[Exception], str, str]] = {
         errors.RuleError, "the same for all lanes, got an array that each lane has its own of",
         "pass it as an argument"),
     "a jvp that says its tangent, in reverse mode": (
-        lambda x: fnx.grad(lambda x: _told(x).sum())(x), errors.GradError,
+        lambda x: fnx.grad(lambda x: _with_effect(x).sum())(x), errors.GradError,
         "effects that read no tangent, got debug.callback", "give the function a vjp"),
     "no rule": (lambda x: fnx.custom_vjp(same)(x), errors.RuleError, "expected rules for same",
                 r"call defvjp\(fwd, bwd\)"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,12 +31,6 @@ TILES = {
              k.unroll("j"), k.vectorize("l"), k.stage("x", at="io"),
              k.stage("w", space="GLOBAL")],
 }
-
-
-@pytest.fixture(params=["interp", "cpu"])
-def device(request: Any) -> Iterator[str]:
-    with override(device=request.param):
-        yield request.param
 
 
 def matmul_with(schedule: Any) -> Any:
@@ -330,7 +323,7 @@ def test_errors_outside_of_kernels() -> None:
 @pytest.mark.parametrize("f", [
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
     operator.pow, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne])
-def test_numbers_of_numpy_beside_values(device: str, f: Any) -> None:
+def test_numbers_of_numpy_with_values(device: str, f: Any) -> None:
     @fnx.call(out=lambda x: (x, x))
     def both(x: Any, left: Any, right: Any) -> None:
         i = k.range(x.shape[0])
@@ -438,7 +431,7 @@ def test_the_last_write_wins_where_that_is_said(device: str) -> None:
     np.testing.assert_array_equal(got, [3, 0, 5])
 
 
-def test_two_stores_may_share_a_loop_where_their_places_are_apart(device: str) -> None:
+def test_two_stores_may_share_a_loop_if_their_indices_are_disjoint(device: str) -> None:
     @fnx.call(out=lambda x: fnx.ShapeDtypeStruct((2 * x.shape[0],), x.dtype))
     def spread(x: Any, o: Any) -> None:
         i = k.range(x.shape[0])

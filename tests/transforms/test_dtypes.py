@@ -16,7 +16,7 @@ import fnx.random
 from fnx.core.ir import dtypes
 from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError
-from tests.graphs import numbers
+from tests.helpers import numbers
 
 FLOATS = [t.name for t in dtypes.USER if t.is_float]
 WHOLE = [t.name for t in dtypes.USER if t.is_integer]

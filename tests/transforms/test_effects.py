@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,13 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError, CallbackError, GradError
 from fnx.experimental import io_callback
 from tests.transforms.effect_log import Log
 
+pytestmark = pytest.mark.usefixtures("device")
+
 X = np.arange(1.0, 4.0, dtype=np.float32)
-
-
-@pytest.fixture(params=["interp", "cpu"], autouse=True)
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    with override(device=request.param):
-        yield request.param
 
 
 def test_equal_prints_stay_two_and_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,10 +254,11 @@ def test_progress(reverse: bool, capsys: pytest.CaptureFixture[str]) -> None:
     def cell(c: Any, x: Any) -> Any:
         return c + x, c * x
 
-    run = fnx.jit(lambda x, told: fnx.lax.scan(cell, 0.0, x, progress=told, reverse=reverse),
-                  static_argnums=1)
-    for told, quiet in zip(run(X, True), run(X, False)):
-        np.testing.assert_array_equal(told, quiet)
+    run = fnx.jit(
+        lambda x, progress: fnx.lax.scan(cell, 0.0, x, progress=progress, reverse=reverse),
+        static_argnums=1)
+    for printed, plain in zip(run(X, True), run(X, False)):
+        np.testing.assert_array_equal(printed, plain)
     fnx.effects_barrier()
     assert capsys.readouterr().err.split("\r")[1:] == [
         "scan of cell: 1/3 steps", "scan of cell: 2/3 steps", "scan of cell: 3/3 steps\n"]

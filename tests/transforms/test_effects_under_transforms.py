@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,12 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.support.config import override
 from fnx.experimental import io_callback
 from tests.transforms.effect_log import Log
 
+pytestmark = pytest.mark.usefixtures("device")
+
 X = np.arange(1.0, 4.0, dtype=np.float32)
-
-
-@pytest.fixture(params=["interp", "cpu"], autouse=True)
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    with override(device=request.param):
-        yield request.param
 
 
 def watched(log: Log) -> Any:

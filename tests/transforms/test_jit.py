@@ -177,8 +177,8 @@ def test_a_donated_argument_is_gone_before_anything_writes_over_it() -> None:
     """After Ctrl-C during submission, an array that can still be read has its old value."""
     step = jit(lambda w: w * 0.5 + 1, donate_argnums=0)
     w = jnp.ones(1000)
-    for general in (True, False):
-        w = step(w) if general else step(step(step(w)))
+    for one_step in (True, False):
+        w = step(w) if one_step else step(step(step(w)))
         executable = step._traces.values()[0].value.executable
         assert executable is not None
         buffer = executable.buffer

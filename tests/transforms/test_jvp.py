@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,9 @@ import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes
 from fnx.core.support.errors import ArgumentError, DTypeError, FnxError, PytreeError, ShapeError
 from fnx.transforms.autodiff.arguments import FLOAT0
-from fnx.transforms.autodiff.forward import jvp_form as pushed
+from fnx.transforms.autodiff.forward import jvp_form
 from fnx.transforms.autodiff.higher_order import JvpKey
-
-
-def slope(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda x: fnx.jvp(f, (x,), (jnp.ones_like(x),))[1]
+from tests.helpers import jvp_derivative
 
 
 def test_results_and_tangents_are_like_the_result() -> None:
@@ -35,13 +31,13 @@ def test_aux_is_handed_on() -> None:
 
 
 def test_python_may_look_at_values() -> None:
-    assert slope(lambda x: x * x if x > 2 else x)(3.0) == 6.0
+    assert jvp_derivative(lambda x: x * x if x > 2 else x)(3.0) == 6.0
 
 
 def test_a_closed_over_variable_is_a_constant() -> None:
     """Perturbations are not confused, whatever the modes."""
-    for outer in (fnx.grad, slope):
-        for inner in (fnx.grad, slope):
+    for outer in (fnx.grad, jvp_derivative):
+        for inner in (fnx.grad, jvp_derivative):
             assert outer(lambda x: x * inner(lambda y: x + y)(1.0))(3.0) == 1.0
             assert outer(lambda x: x * inner(lambda y: x * y * y)(1.0))(3.0) == 12.0
             assert outer(fnx.jit(lambda x: x * inner(fnx.jit(lambda y: x * y))(x)))(3.0) == 6.0
@@ -65,10 +61,10 @@ def test_tangents_that_do_not_fit(given: Any, error: type[FnxError]) -> None:
 def test_a_body_is_pushed_once_for_each_pattern() -> None:
     x, y = (build.param(i, dtypes.float32, ()) for i in range(2))
     body = build.function([build.mul(x, y), y], 2, "f")
-    assert pushed(body, JvpKey((0,))) is pushed(body, JvpKey((0,)))
-    assert pushed(body, JvpKey((0,))).active == (0,)
-    assert pushed(body, JvpKey((0,), instantiate=(1,))).active == (0, 1)
-    assert pushed(body, JvpKey(())).active == ()
+    assert jvp_form(body, JvpKey((0,))) is jvp_form(body, JvpKey((0,)))
+    assert jvp_form(body, JvpKey((0,))).active == (0,)
+    assert jvp_form(body, JvpKey((0,), instantiate=(1,))).active == (0, 1)
+    assert jvp_form(body, JvpKey(())).active == ()
 
 
 def test_float0_goes_through_every_transform() -> None:

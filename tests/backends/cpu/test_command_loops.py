@@ -23,7 +23,8 @@ from fnx.core.support.config import override
 from fnx.lower import pipeline
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
-from tests.graphs import ALL_OPS, assert_same, graph_of
+from tests.graphs import ALL_OPS, graph_of
+from tests.helpers import assert_same
 
 F, INT = dtypes.float32, dtypes.int32
 LOOPS = {ops.SCAN, ops.WHILE, ops.COND}

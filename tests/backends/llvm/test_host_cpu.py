@@ -133,7 +133,7 @@ def test_rounding_has_the_bits_of_numpy_at_any_level(dtype: str, seed: int) -> N
                         (rng.standard_normal(100) * 10).astype(dtype),
                         (rng.integers(-40, 40, 100) / 2).astype(dtype),
                         np.array([0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, np.inf, -np.inf], dtype)])
-    x = x[~np.isnan(x)]
+    x[np.isnan(x)] = 1  # one length, so one kernel
     for level in LEVELS:
         with override(cpu=level, x64=True):
             for f, of in ((jnp.floor, np.floor), (jnp.ceil, np.ceil), (jnp.trunc, np.trunc),

@@ -91,7 +91,7 @@ def test_derivatives_of_gammaln_are_polygammas(order: int) -> None:
         float(mpmath.polygamma(order - 1, mpmath.mpf(float(np.float32(v))))) for v in x], 4e-6)
 
 
-@pytest.mark.parametrize("s", [2.0, 3.0, 4.0, 7.0])
+@pytest.mark.parametrize("s", [2.0, 7.0])
 def test_zeta_below_zero_is_its_sum(s: float) -> None:
     """The terms below 0 are added one by one, and the zeta function of the end point is added to
     them."""

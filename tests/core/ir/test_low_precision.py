@@ -18,6 +18,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.support.config import override
 from fnx.core.support.errors import DTypeError, NotFiniteError, OverflowedError, TypePromotionError
 from fnx.lower.legalize import emulate_unsupported_dtypes
+from tests.helpers import same_bits
 
 STORED = [t for t in dtypes.USER if t.storage is not None]
 FLOATS = [t for t in STORED if t.is_float]
@@ -48,17 +49,10 @@ def operands(t: DType) -> Any:
     with np.errstate(all="ignore"):
         middle = own[:-1] + (own[1:] - own[:-1]) / 2
     inf = np.float32(np.inf)
-    beside = [np.nextafter(x, y) for x in (own, middle) for y in (inf, -inf)]
+    neighbors = [np.nextafter(x, y) for x in (own, middle) for y in (inf, -inf)]
     random = np.random.default_rng(0).integers(0, 1 << 32, 100_000, np.uint32).view(np.float32)
     ends = np.float32([np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-45])
-    return np.concatenate([own, middle, *beside, random, ends])
-
-
-def same(got: Any, want: Any) -> bool:
-    """Return whether values and signs are equal; any NaN equals any NaN."""
-    equal = (got == want) & (np.signbit(got) == np.signbit(want)) if got.dtype.kind == "f" \
-        else got == want
-    return bool(np.all(equal | (got != got) & (want != want)))
+    return np.concatenate([own, middle, *neighbors, random, ends])
 
 
 @pytest.fixture(params=["interp", "cpu", "cpu without F16C"])
@@ -80,9 +74,9 @@ def test_every_pattern_has_its_value_and_comes_back(t: DType) -> None:
     x = jnp.asarray(patterns(t).view(peer(t)))
     assert x.dtype == peer(t)
     wide = fnx.jit(lambda x: x.astype(t.compute.name))(x)
-    assert same(np.asarray(wide), numbers(t))
+    assert same_bits(np.asarray(wide), numbers(t))
     back = np.asarray(fnx.jit(lambda x: x.astype(t.name))(wide))
-    assert same(back.astype(np.float32), numbers(t).astype(np.float32))
+    assert same_bits(back.astype(np.float32), numbers(t).astype(np.float32))
 
 
 @pytest.mark.usefixtures("device")
@@ -92,10 +86,10 @@ def test_floats_round_to_the_nearest(t: DType) -> None:
     with np.errstate(all="ignore"):
         want = x.astype(peer(t)).astype(np.float32)
     got = np.asarray(fnx.jit(lambda x: x.astype(t.name))(jnp.asarray(x))).astype(np.float32)
-    assert same(got, want)
+    assert same_bits(got, want)
     for n in (1, 3, 17):  # no whole vector; with a tail
         part = np.asarray(fnx.jit(lambda x: x.astype(t.name))(jnp.asarray(x[-n:])))
-        assert same(part.astype(np.float32), want[-n:])
+        assert same_bits(part.astype(np.float32), want[-n:])
 
 
 @pytest.mark.parametrize("t", STORED, ids=str)
@@ -106,8 +100,8 @@ def test_constants_have_the_bits_of_arrays(t: DType) -> None:
         with np.errstate(all="ignore"):
             want = np.asarray(value).astype(t.compute.np).astype(peer(t))
         held = np.asarray(node.arg).astype(t.storage.np if t.storage else None).view(peer(t))
-        assert same(held.astype(np.float32), want.astype(np.float32))
-        assert same(np.float32(build.const_of(node)), want.astype(np.float32))
+        assert same_bits(held.astype(np.float32), want.astype(np.float32))
+        assert same_bits(np.float32(build.const_of(node)), want.astype(np.float32))
 
 
 @pytest.mark.parametrize("t", STORED, ids=str)

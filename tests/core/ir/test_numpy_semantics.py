@@ -19,7 +19,8 @@ from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
 from fnx.core.support.config import override
 from fnx.core.support.errors import DTypeError
-from tests.graphs import same_bits, values
+from tests.graphs import values
+from tests.helpers import same_bits
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "jax.json").read_text())
 

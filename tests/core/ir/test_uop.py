@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from fnx.core.ir import build, build_calls, dtypes, ops, uop
 from fnx.core.ir.uop import UOp, current_loc, live_nodes, rebuild, substitute, toposort
-from tests.graphs import Graph, graph_of, graphs, numbers
+from tests.graphs import Graph, graph_of, graphs
+from tests.helpers import numbers
 
 F = dtypes.float32
 

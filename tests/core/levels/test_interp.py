@@ -15,7 +15,8 @@ from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.levels import interp, interp_kernel
 from fnx.core.levels.interp import apply, evaluate, run_kernel
 from fnx.core.support.errors import ArgumentError, KernelError, OutOfMemoryError
-from tests.graphs import Graph, assert_same, graphs, same_bits
+from tests.graphs import Graph, graphs
+from tests.helpers import assert_same, same_bits
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
 RNG = np.random.default_rng(0)

@@ -35,7 +35,7 @@ def in_child(check: Callable[[], bool]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def beside(work: Callable[[threading.Event, threading.Event], None]) -> Callable[[], None]:
+def in_a_thread(work: Callable[[threading.Event, threading.Event], None]) -> Callable[[], None]:
     """Run ``work(begun, end)`` on a thread until the returned function is called."""
     begun, end = threading.Event(), threading.Event()
     thread = threading.Thread(target=work, args=(begun, end))
@@ -62,7 +62,7 @@ def test_a_lock_that_another_thread_holds_is_open_in_a_child() -> None:
             pass
         return bool(lock.acquire(timeout=1)) and not mine.release()
 
-    stop = beside(hold)
+    stop = in_a_thread(hold)
     with mine:
         code = in_child(free)
     stop()
@@ -82,7 +82,7 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_child() -> Non
     def compute(begun: threading.Event, end: threading.Event) -> None:
         assert Slow(lambda: (begun.set(), end.wait(200))).value == 3
 
-    stop = beside(compute)
+    stop = in_a_thread(compute)
     code = in_child(lambda: Slow(lambda: None).value == 3)
     stop()
     assert code == 0
@@ -97,7 +97,7 @@ def test_a_child_forked_during_a_trace_has_its_collector_and_no_open_trace() -> 
 
         fnx.jit(f)(1.0)
 
-    stop = beside(tracing)
+    stop = in_a_thread(tracing)
     off = not gc.isenabled()
     code = in_child(lambda: gc.isenabled() and not scope.is_open()
                     and float(fnx.jit(lambda x: x + 1)(1.0)) == 2)
@@ -156,7 +156,7 @@ def test_a_trace_cut_off_anywhere_leaves_nothing_open(where: int) -> None:
     assert str(x + 1) == "[2. 2. 2.]"
 
 
-def test_apart_restores_what_was_before() -> None:
+def test_with_gc_disabled_restores_what_was_before() -> None:
     def leaves_all_open() -> None:
         scope.Scope("one").__enter__()
         current_loc.loc = ("file", 1)

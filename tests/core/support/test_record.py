@@ -69,8 +69,8 @@ def test_like_a_frozen_dataclass(first: Any, second: Any) -> None:
 def test_kind_counts_and_copies_are_equal(values: Any) -> None:
     point = Point(*values)
     assert point != Other(*values) and point != values and point != Plain(*values)
-    for twin in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
-        assert twin == point and hash(twin) == hash(point) and type(twin) is Point
+    for other in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
+        assert other == point and hash(other) == hash(point) and type(other) is Point
     match point:
         case Point(x, y):
             assert (x, y) == values[:2]

@@ -13,7 +13,8 @@ import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import toposort
 from fnx.lower.emit.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
-from tests.lower.machine import both, same_bits
+from tests.helpers import same_bits
+from tests.lower.machine import both
 
 COMPILED = True
 F32 = dtypes.float32

@@ -36,12 +36,12 @@ OLDER = CHIP.replace(async_copies=False)
 
 
 def product(shape: tuple[int, int, int], relu: bool = False, t: DType = dtypes.float32,
-            turned: bool = False) -> UOp:
+            transposed: bool = False) -> UOp:
     rows, terms, columns = shape
     m, c, n = (build.range_(x, i, name="mcn"[i]) for i, x in enumerate(shape))
     a = build.load(build.index_into(build.ref(0, t, (rows, terms)), m, c))
     a = build.maximum(a, build.const(0, t)) if relu else a
-    w, at = ((columns, terms), (n, c)) if turned else ((terms, columns), (c, n))
+    w, at = ((columns, terms), (n, c)) if transposed else ((terms, columns), (c, n))
     b = build.load(build.index_into(build.ref(1, t, w), *at))
     o = build.index_into(build.ref(2, dtypes.float32, (rows, columns)), m, n)
     factors = [build.cast(x, dtypes.float32) for x in (a, b)]
@@ -81,13 +81,13 @@ def test_they_change_no_bit(m: int, kk: int, n: int, relu: bool) -> None:
         assert of_ahead.count(ops.SYNC) == lines.count(ops.SYNC) - double
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_words_of_matrix_units_too(turned: bool) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_fragments_of_matrix_units_too(transposed: bool) -> None:
     m, kk, n = 128, 96, 64
     rng = np.random.default_rng(0)
     x, w = (low_precision.encode(rng.normal(size=s).astype(np.float32), dtypes.bfloat16)
-            for s in ((m, kk), (n, kk) if turned else (kk, n)))
-    kernel = product((m, kk, n), False, dtypes.bfloat16, turned)
+            for s in ((m, kk), (n, kk) if transposed else (kk, n)))
+    kernel = product((m, kk, n), False, dtypes.bfloat16, transposed)
     buffers = [x, w, np.zeros((m, n), np.float32)]
     plain, _ = ran(tiled(kernel, CHIP, False), CHIP, buffers)
     ahead, lines = ran(tiled(kernel, CHIP, True), CHIP, buffers)

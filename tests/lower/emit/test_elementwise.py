@@ -11,7 +11,8 @@ import fnx
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.op import max_value
 from tests.graphs import COMPUTED
-from tests.lower.machine import both, kernel_over, same_bits, split
+from tests.helpers import same_bits
+from tests.lower.machine import both, kernel_over, split
 
 KIND = {t.name: {"float": "f", "bool": "b"}.get(t.kind, "i") for t in COMPUTED}
 SPECIAL = {
@@ -201,7 +202,7 @@ def test_scatter_add_in_order(n, size, seed):
 @settings(deadline=None, max_examples=12)
 @given(n=st.integers(1, 40), columns=st.integers(2, 5), lanes=st.sampled_from([2, 4, 16]),
        monoid=st.sampled_from([ops.ADD, ops.MAX]), seed=st.integers(0, 9))
-def test_lanes_of_a_combining_store_may_lie_apart(n, columns, lanes, monoid, seed):
+def test_lanes_of_a_combining_store_may_be_strided(n, columns, lanes, monoid, seed):
     """o[at, i, c] is combined with x[c, i], with lanes along i: the store has strided lanes."""
     rng = np.random.default_rng(seed)
     i, inside, _ = split(n, (lanes, "VEC"))

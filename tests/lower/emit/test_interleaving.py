@@ -26,7 +26,7 @@ PLAIN = WIDE.replace(permute_bytes=4)  # permutes 32-bit elements
 TYPES = ("uint8", "int8", "int16", "uint16", "float16", "bool", "float32")
 
 
-def apart(t: DType, step: int) -> UOp:
+def strided_copy(t: DType, step: int) -> UOp:
     """o[i] = x[i, 0]: lanes with a stride of so many elements."""
     i = build.range_(4096, 0)
     x = build.index_into(build.ref(0, t, (4096, step)), i, build.index_const(0))
@@ -40,7 +40,7 @@ def apart(t: DType, step: int) -> UOp:
     (PLAIN, dtypes.uint16, 3, False), (PLAIN, dtypes.float32, 3, True)])
 def test_they_are_shuffles_where_a_target_has_them(target: Target, t: DType, step: int,
                                                    is_shuffled: bool) -> None:
-    kernel = apart(t, step)
+    kernel = strided_copy(t, step)
     lines = emit_program(tile(kernel, choose_schedule(kernel, target)), target).src
     assert any(line.op is ops.SHUFFLE for line in lines) is is_shuffled
 

@@ -22,7 +22,8 @@ from fnx.core.support.target import Target
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.shared_memory import group_count, thread_group
 from fnx.lower.pipeline import Lowered, lower
-from tests.graphs import Graph, assert_same, graphs
+from tests.graphs import Graph, graphs
+from tests.helpers import assert_same
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 
 GROUPS = Target("opencl", kind="opencl", threads=64, shared=16 << 10, private=256,
@@ -110,7 +111,7 @@ def test_threads_wait_between_filling_and_reading_and_nowhere_else() -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(64, 700), st.integers(2, 130), st.sampled_from((1, 3)), st.booleans())
-def test_columns_are_folded_by_neighbours_and_threads_beside_them(
+def test_columns_are_folded_by_neighbours_and_by_other_threads(
         rows: int, columns: int, batch: int, twice: bool) -> None:
     """Adjacent threads read adjacent elements; other threads of the group reduce other rows."""
     shape = (batch, rows, columns)
@@ -167,8 +168,8 @@ def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, in
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.lists(st.integers(8, 40), min_size=2, max_size=3), st.integers(16, 80),
-       st.integers(16, 80))
+@given(st.lists(st.integers(8, 24), min_size=2, max_size=3), st.integers(16, 48),
+       st.integers(16, 48))
 def test_products_over_several_axes_are_never_written(
         over: list[int], m: int, n: int) -> None:
     """For example the gradient of a layer's weights, over the steps of a loop and the rows of a

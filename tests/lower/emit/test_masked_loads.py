@@ -140,8 +140,8 @@ def test_no_lane_is_outside(drawn, bits):
 def test_no_lane_is_outside_where_extents_are_arguments(drawn, bits):
     kernel, shapes, t = drawn
     target = Target("cpu", vector_bits=bits)
-    general, scalars = generalize(canonicalize(kernel))
-    tiled = tile(general, choose_schedule(general, target))
+    for_any_length, scalars = generalize(canonicalize(kernel))
+    tiled = tile(for_any_length, choose_schedule(for_any_length, target))
     proven(tiled, data(shapes, t), target, [int(build.const_of(s)) for s in scalars])
 
 

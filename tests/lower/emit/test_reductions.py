@@ -16,7 +16,8 @@ from fnx.core.support.target import Target
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.legalize.decompose import decompose
 from fnx.lower.render.host import render
-from tests.lower.machine import aligned, both, kernel_over, run, same_bits, split
+from tests.helpers import same_bits
+from tests.lower.machine import aligned, both, kernel_over, run, split
 
 F32 = dtypes.float32
 EXACT = {"float32": [ops.MAX, ops.MIN], "int32": [ops.ADD, ops.MUL, ops.MAX, ops.MIN, ops.AND,

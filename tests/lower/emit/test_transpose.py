@@ -20,7 +20,8 @@ from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
-from tests.lower.machine import both, same_bits, split
+from tests.helpers import same_bits
+from tests.lower.machine import both, split
 
 F32 = dtypes.float32
 
@@ -89,16 +90,16 @@ def test_transposed_copy_writes_vectors():
 
 @settings(deadline=None, max_examples=40)
 @given(m=st.integers(1, 40), count=st.integers(2, 9), lanes=st.sampled_from([2, 4, 8, 16]),
-       unrolled=st.integers(1, 2), shift=st.integers(0, 2), turned=st.booleans(),
+       unrolled=st.integers(1, 2), shift=st.integers(0, 2), transposed=st.booleans(),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
-def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, turned, dtype):
+def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, transposed, dtype):
     """o[j, i] = x[i, j] and back, with lanes along j and all i unrolled, longer rows of x, and
     tails."""
     i = build.range_(count, 0, "UNROLL")
     j, j_ok, _ = split(m, (unrolled, "UNROLL"), (lanes, "VEC"), ids=10)
     along = (i, j), (count, m + shift)
-    beside = (j, i), (m, count)
-    sides = (beside, along) if turned else (along, beside)
+    contiguous = (j, i), (m, count)
+    sides = (contiguous, along) if transposed else (along, contiguous)
     places = [build.index_into(build.ref(s, dtype, shape), *at)
               for s, (at, shape) in enumerate(sides)]
     x = build.load(places[0], j_ok)
@@ -111,16 +112,16 @@ def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, tu
 
 @settings(deadline=None, max_examples=40)
 @given(m=st.integers(1, 40), step=st.integers(2, 9), lanes=st.sampled_from([2, 4, 8, 16]),
-       first=st.integers(0, 3), behind=st.integers(0, 2), apart=st.booleans(),
+       first=st.integers(0, 3), behind=st.integers(0, 2), strided=st.booleans(),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
-def test_lanes_a_few_elements_apart(m, step, lanes, first, behind, apart, dtype):
+def test_strided_lanes(m, step, lanes, first, behind, strided, dtype):
     """o[j] = x[j * step + first], where x ends with its last element, or with every third one
     valid."""
     j, j_ok, _ = split(m, (lanes, "VEC"), ids=10)
     n = (m - 1) * step + first + 1 + behind
     index = build.add(build.mul(j, build.index_const(step)), build.index_const(first))
     valid = j_ok
-    if apart:
+    if strided:
         third = build.eq(build.rem(j, build.index_const(3)), build.index_const(0))
         valid = third if j_ok is None else build.and_(j_ok, third)
     x = build.load(build.index_into(build.ref(0, dtype, (n,)), index), valid)
@@ -227,7 +228,7 @@ def test_rows_of_the_source_are_vectors(rows, lanes):
     assert same_bits(*outs)
 
 
-def test_rows_of_whole_kilobytes_are_apart_by_more():
+def test_rows_of_whole_kilobytes_are_padded():
     """The stride is padded, so that rows that are read together map to different cache sets."""
     target = llvm.host_target()
     stages = [n for k in (240, 256, 255)

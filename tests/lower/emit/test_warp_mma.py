@@ -44,13 +44,13 @@ RANDOM = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
 
 
-def factors(m: int, k: int, n: int, t: dtypes.DType, turned: str) -> list[tuple[Array, Array]]:
+def factors(m: int, k: int, n: int, t: dtypes.DType, transposed: str) -> list[tuple[Array, Array]]:
     """Return the factors as stored, and as numbers."""
     out = []
     for name, shape in (("x", (m, k)), ("w", (k, n))):
         held = low_precision.encode(RANDOM.standard_normal(shape).astype(np.float32), t)
         numbers = low_precision.decode(held, t)
-        out.append((held.T.copy() if name in turned else held, np.asarray(numbers, np.float64)))
+        out.append((held.T.copy() if name in transposed else held, np.asarray(numbers, np.float64)))
     return out
 
 
@@ -68,13 +68,13 @@ def emulated(kernel: UOp, buffers: list[Array]) -> None:
 @settings(max_examples=8, deadline=None)
 @given(st.tuples(st.integers(8, 70), st.integers(8, 40), st.integers(8, 70)),
        st.sampled_from(["", "x", "w", "xw"]), st.sampled_from(list(UNIT)))
-def test_the_threads_of_warps_compute_products(shape: tuple[int, int, int], turned: str,
+def test_the_threads_of_warps_compute_products(shape: tuple[int, int, int], transposed: str,
                                                t: dtypes.DType) -> None:
     m, k, n = shape
-    kernel = tiled(matmul(m, k, n, t, dtypes.float32, turned))
+    kernel = tiled(matmul(m, k, n, t, dtypes.float32, transposed))
     spec.check([kernel], "kernel")
     assert units_in(kernel) == {UNIT[t]}
-    (x, a), (w, b) = factors(m, k, n, t, turned)
+    (x, a), (w, b) = factors(m, k, n, t, transposed)
     buffers = [x, w, np.zeros((m, n), np.float32)]
     run_kernel(kernel, buffers, [])
     np.testing.assert_allclose(buffers[2], a @ b, rtol=1e-5, atol=1e-5)

@@ -82,7 +82,7 @@ def test_a_fold_of_a_row_has_one_place_where_threads_wait() -> None:
 
 @pytest.mark.parametrize("target", [MEMORY, SHUFFLES], ids=["memory", "shuffles"])
 @pytest.mark.parametrize("folds,across", [(100, 1), (12, 1), (9, 7), (8, 32), (48, 4), (5, 8)])
-def test_threads_fold_beside_threads_that_do_not(target: Target, folds: int, across: int) -> None:
+def test_threads_fold_next_to_threads_that_do_not(target: Target, folds: int, across: int) -> None:
     """Columns of a block, in any number, whose rows other threads reduce."""
     m, n = 3 * folds, 2 * across
     r, c = build.range_(m, 0, name="r"), build.range_(n, 1, name="c")

@@ -12,10 +12,7 @@ import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.support.config import override
 from fnx.lower.fusion import concat_in_place
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+from tests.helpers import small_integers
 
 
 def kernels_of(f: Any, *args: Any) -> Any:
@@ -24,7 +21,7 @@ def kernels_of(f: Any, *args: Any) -> Any:
 
 
 def test_sums_are_written_into_their_stack() -> None:
-    kernels = kernels_of(lambda x: jnp.stack([x.sum(0), x.max(0), x.prod(0)]), numbers(5, 8))
+    kernels = kernels_of(lambda x: jnp.stack([x.sum(0), x.max(0), x.prod(0)]), small_integers(5, 8))
     assert [k.name.split()[0] for k in kernels] == ["reduce"] * 3
 
 
@@ -35,7 +32,7 @@ def test_what_has_to_be_elsewhere_is_copied() -> None:
         parts = [total, peak, peak, x[0], m.zeros((8,)), *[x.sum(0) * i for i in range(70)]]
         return m.concatenate([m.stack(parts), x]) * 2, total
 
-    x = numbers(5, 8)
+    x = small_integers(5, 8)
     for got, want in zip(fnx.jit(lambda x: f(jnp, x))(x), f(np, x)):
         np.testing.assert_array_equal(got, want)
 
@@ -48,15 +45,15 @@ def test_the_gradient_of_a_loop_over_rows_takes_linear_time_and_memory() -> None
             for t in range(steps):
                 h = jnp.tanh(w @ h + w @ xs[t])
             return h.sum()
-        return kernels_of(fnx.grad(loss, argnums=1), numbers(3, 3), numbers(steps, 3))
+        return kernels_of(fnx.grad(loss, argnums=1), small_integers(3, 3), small_integers(steps, 3))
 
     few, many = kernels(70), kernels(140)
     assert len(many) - len(few) <= 3 * 70 and len({k.node for k in many}) <= 8
     assert sum(k.bytes for k in many) < 2.1 * sum(k.bytes for k in few)
 
 
-def test_many_columns_are_a_stack_that_is_turned() -> None:
-    x = numbers(70, 6, 3)
+def test_many_columns_are_a_stack_that_is_transposed() -> None:
+    x = small_integers(70, 6, 3)
 
     def f(m: Any, x: Any) -> Any:
         return m.stack([x[i].sum(1) for i in range(70)], 1), \
@@ -71,7 +68,7 @@ def test_in_loops_and_over_donated_memory() -> None:
         rows = jnp.stack([c.sum(0), c.max(0) * x, c.min(0)])
         return rows, jnp.concatenate([rows.sum(1), c.sum(1)])
 
-    c, xs = numbers(3, 3), numbers(4, 3, seed=1)
+    c, xs = small_integers(3, 3), small_integers(4, 3, seed=1)
     last, ys = fnx.jit(lambda c, xs: lax.scan(step, c, xs), donate_argnums=0)(jnp.asarray(c), xs)
     for x, y in zip(xs, ys):
         rows = np.stack([c.sum(0), c.max(0) * x, c.min(0)])
@@ -112,7 +109,7 @@ def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) ->
     if always:  # operands have buffers wherever possible
         monkeypatch.setattr(concat_in_place, "is_profitable", lambda node,
                             *_: concat_in_place.is_contiguous(node))
-    x = numbers(4, 6)
+    x = small_integers(4, 6)
     for seed in range(6 if device == "cpu" and not always else 16):
         want = program(np, np.random.default_rng(seed), x)
         with override(device=device):

@@ -22,7 +22,8 @@ from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.transforms.link import link
-from tests.graphs import ALL_OPS, assert_same, graph_of
+from tests.graphs import ALL_OPS, graph_of
+from tests.helpers import assert_same
 from tests.lower.steps import run_steps
 
 F = dtypes.float32
@@ -124,10 +125,10 @@ def test_indices_of_windows_at_data_are_no_arrays(capsys: Any) -> None:
     fnx.jit(crop).lower(*args).show("groups")
     assert capsys.readouterr().out.count("\ngroup ") == 1
     want = []
-    for x, (i, j), turned in zip(*map(np.asarray, args)):
+    for x, (i, j), flipped in zip(*map(np.asarray, args)):
         i, j = min(i, 4), min(j % 5, 4)
         part = x[i:i + 8, j:j + 8]
-        part = part[:, ::-1] if turned else part
+        part = part[:, ::-1] if flipped else part
         want.append(part - part.mean((0, 1)))
     np.testing.assert_allclose(np.asarray(fnx.jit(crop)(*args)), want, atol=1e-5)
 

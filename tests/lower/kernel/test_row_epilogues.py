@@ -14,7 +14,7 @@ from fnx.core.support.config import override
 RNG = np.random.default_rng(0)
 
 
-def dear(w: Any, x: Any) -> Any:
+def expensive(w: Any, x: Any) -> Any:
     return jnp.tanh(w @ x + w[:, 0])
 
 
@@ -29,8 +29,9 @@ def cheap(w: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize(("f", "rows", "staged"), [
-    (dear, 64, True), (dear, 100, True), (dear, 512, True), (dear, 509, False), (dear, 7, False),
-    (two, 40, True), (cheap, 64, False), (lambda w, x: dear(w.T, x), 48, False)])
+    (expensive, 64, True), (expensive, 100, True), (expensive, 512, True),
+    (expensive, 509, False), (expensive, 7, False),
+    (two, 40, True), (cheap, 64, False), (lambda w, x: expensive(w.T, x), 48, False)])
 def test_epilogues(f: Any, rows: int, staged: bool) -> None:
     w, x = (RNG.normal(size=s).astype(np.float32) for s in ((rows, 48), (48,)))
     jitted = fnx.jit(f)

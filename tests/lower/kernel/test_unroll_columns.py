@@ -22,11 +22,8 @@ from fnx.core.support.target import Target
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.interleave_groups import column_blocks
 from fnx.lower.kernel.unroll_columns import unroll_columns
-from tests.lower.machine import both, same_bits, split
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+from tests.helpers import same_bits, small_integers
+from tests.lower.machine import both, split
 
 
 def lowered(f: Any, *args: Any) -> Any:
@@ -70,7 +67,7 @@ def test_each_column_is_stored_by_itself(
     made = unroll_columns(before)
     assert (len(made.src), len(made.arg.order)) == (stores, loops)
     assert unroll_columns(made) is made and (stores == 1 or choices(made) == 0)
-    xs = [numbers(100, w, seed=i) for i, w in enumerate(widths)]
+    xs = [small_integers(100, w, seed=i) for i, w in enumerate(widths)]
     outs = np.zeros((2, 100, sum(widths)), np.float32)
     for kernel, out in zip((before, made), outs):
         run_kernel(kernel, [*xs, out], [])
@@ -86,7 +83,7 @@ def test_several_stores_over_the_same_columns() -> None:
                         build.const(1, dtypes.float32))
     made = unroll_columns(build.kernel([first, second, third], "both", (0, 1)))
     assert len(made.src) == 25 and choices(made) == 0
-    xs = [numbers(100, 1, seed=i) for i in range(12)]
+    xs = [small_integers(100, 1, seed=i) for i in range(12)]
     outs = [np.zeros((100, 12), np.float32), np.zeros((100, 12), np.float32),
             np.zeros(100, np.float32)]
     run_kernel(made, [*xs, *outs], [])
@@ -99,7 +96,7 @@ def test_short_loops_inside_of_one_another() -> None:
     def rotations(x: Any) -> Any:
         c, s, o, z = jnp.cos(x), jnp.sin(x), jnp.ones_like(x), jnp.zeros_like(x)
         return jnp.array([[c, -s, z], [s, c, z], [z, z, o]])
-    lowering = lowered(fnx.vmap(rotations), numbers(200))
+    lowering = lowered(fnx.vmap(rotations), small_integers(200))
     kernel, = lowering.kernels
     assert choices(kernel.node) == 0 and lowering.text("programs").count("where") == 0
 
@@ -139,7 +136,7 @@ def test_stores_of_columns(rows: int, width: int, lanes: int, dtype: Any, data: 
 
 
 def test_a_stack_of_twenty_is_vectors_without_conditions() -> None:
-    kernel, = lowered(lambda *xs: jnp.stack(xs, -1), *[numbers(4096)] * 20).kernels
+    kernel, = lowered(lambda *xs: jnp.stack(xs, -1), *[small_integers(4096)] * 20).kernels
     lines = emit_program(kernel.node, Target("cpu")).src
     assert choices(kernel.node) == 0 and not any(n.op is ops.WHERE for n in lines)
     stores = [n for n in lines if n.op is ops.STORE]
@@ -156,7 +153,7 @@ def test_a_product_reads_what_is_concatenated_from_memory() -> None:
     def encoded(x: Any, w: Any) -> Any:
         waves = [g(x * 2.**k) for k in range(4) for g in (jnp.sin, jnp.cos)]
         return jnp.concatenate([x, *waves], -1) @ w
-    parts, product = lowered(encoded, numbers(512, 3), numbers(27, 32)).kernels
+    parts, product = lowered(encoded, small_integers(512, 3), small_integers(27, 32)).kernels
     assert choices(parts.node) == choices(product.node) == 0
     sines = [n for n in toposort([parts.node]) if n.op in (ops.SIN, ops.COS)]
     assert len(sines) in (8, 24), "one for each column at most"
@@ -165,9 +162,10 @@ def test_a_product_reads_what_is_concatenated_from_memory() -> None:
 def test_a_fold_along_many_parts_reads_them_from_memory() -> None:
     def fitted(x: Any, w: Any) -> Any:
         return jnp.stack([x, x * x, *[jnp.sin(x * i) for i in range(8)]], -1) @ w
-    parts, fold = lowered(fitted, numbers(4096), numbers(10)).kernels
+    parts, fold = lowered(fitted, small_integers(4096), small_integers(10)).kernels
     assert choices(parts.node) == choices(fold.node) == 0
-    one, = lowered(lambda x, y: jnp.concatenate([x, y], 1).sum(1), *[numbers(500, 9)] * 2).kernels
+    one, = lowered(lambda x, y: jnp.concatenate([x, y], 1).sum(1),
+                   *[small_integers(500, 9)] * 2).kernels
     assert choices(one.node) > 0, "between two it chooses"
 
 
@@ -200,7 +198,7 @@ def test_programs(data: Any) -> None:
     rows = data.draw(st.sampled_from([1, 5, 64, 131]))
     dtype = data.draw(st.sampled_from([np.float32, np.int32, np.float64]))
     device = data.draw(st.sampled_from(["cpu", "cpu", "interp"]))
-    x, w = numbers(rows, 5).astype(dtype), numbers(80, 6, seed=1).astype(dtype)
+    x, w = small_integers(rows, 5).astype(dtype), small_integers(80, 6, seed=1).astype(dtype)
     drawn: list[Any] = []
 
     def draw(strategy: Any) -> Any:
@@ -231,7 +229,7 @@ def test_gradients_of_parts_in_a_loop() -> None:
             y = lax.fori_loop(0, 3, lambda _, y: step(y), y)
         return (y * y).sum()
 
-    y, w = numbers(70, 2) / 4, numbers(13, 2, seed=1) / 64
+    y, w = small_integers(70, 2) / 4, small_integers(13, 2, seed=1) / 64
     value, (dy, dw) = fnx.jit(fnx.value_and_grad(lambda y, w: loss(jnp, y, w), (0, 1)))(y, w)
     y64, w64 = y.astype(float), w.astype(float)
     assert math.isclose(value, loss(np, y64, w64), rel_tol=1e-4)

@@ -12,6 +12,7 @@ from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
 from fnx.lower.legalize.decompose import decompose
+from tests.helpers import same_bits_each
 
 Array = np.ndarray[Any, Any]
 FUSED, UNFUSED = Target("cpu"), Target("cpu", fma=False)
@@ -67,18 +68,11 @@ def _fused_64(a: Array, b: Array, c: Array) -> Array:
     return out
 
 
-def same(a: Array, b: Array) -> Array:
-    """Return where two arrays are bitwise equal, with all NaNs equal to one another."""
-    if a.dtype.kind != "f":
-        return a == b
-    return (np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))
-
-
 def ulps_32(got: Array, exact: Array) -> Array:
     """Return the errors of float32 results against float64 values, in ulps."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(np.float32)
         unit = np.ldexp(1.0, np.maximum(np.frexp(np.abs(exact))[1] - 24, -149))
         error = np.abs(got.astype(np.float64) - exact) / unit
-    settled = same(got, rounded) & ~np.isfinite(rounded)
+    settled = same_bits_each(got, rounded) & ~np.isfinite(rounded)
     return np.where(settled, 0.0, np.where(np.isnan(error), np.inf, error))

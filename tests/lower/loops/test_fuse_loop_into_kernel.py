@@ -19,11 +19,11 @@ from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp, show
 from fnx.core.support.config import override
-from fnx.lower.loops import fold_transposes as turned_pass
+from fnx.lower.loops import fold_transposes
 from fnx.lower.loops.fuse_loop_into_kernel import NotFusable, fuse_loop_into_kernel, kernel_results
 from fnx.lower.loops.scalarize import make_scalar
 from fnx.transforms.link import link
-from tests.graphs import assert_same
+from tests.helpers import assert_same
 from tests.scans import EXACT, loop_of
 
 F32, I32 = dtypes.float32, dtypes.int32
@@ -226,7 +226,7 @@ def test_zero_trips() -> None:
             assert agree(fn, [np.int32(first)])[0] == last
 
 
-def test_a_count_with_lanes_beside() -> None:
+def test_a_count_with_lanes() -> None:
     """A fori_loop with a data-dependent bound: all lanes end together."""
     n, i, x = build.param(0, I32, ()), build.param(1, I32, ()), build.param(2, F32, (50,))
     body = build.function([(Expr(i) + 1).node, (Expr(x) * 1.5).node], 3, "grow")
@@ -294,16 +294,16 @@ def differences(x: UOp, state: UOp) -> UOp:
     return build.add(state, build.sub(across, along))
 
 
-def turned(x: UOp, state: UOp) -> UOp:
+def transposed(x: UOp, state: UOp) -> UOp:
     return build.add(build.permute(state, (1, 0)), pairs_of(x)[0])
 
 
-def turned_back(x: UOp, state: UOp) -> UOp:
+def transposed_back(x: UOp, state: UOp) -> UOp:
     """Each of the two transpositions undoes the other."""
     return build.sub(build.permute(build.neg(build.permute(state, (1, 0))), (1, 0)), pairs_of(x)[1])
 
 
-@pytest.mark.parametrize("step", [differences, turned, turned_back])
+@pytest.mark.parametrize("step", [differences, transposed, transposed_back])
 @pytest.mark.parametrize("n", [2, 4, 20])
 def test_an_axis_that_is_read_along_two_is_not_its_diagonal(n: int, step: Any) -> None:
     x, state = build.param(0, F32, (n,)), build.param(1, F32, (n, n))
@@ -324,6 +324,6 @@ def test_operations_on_numbers_are_numbers_of_every_type(dtype: dtypes.DType) ->
 def test_a_fold_along_a_middle_axis_reads_rows_where_they_lie(shape, axis):
     x = build.param(0, dtypes.float32, shape)
     scan = build.function([cumulative(x, axis, ops.ADD)], 1)
-    fn = turned_pass.fold_transposes(fuse_loop_into_kernel(scan))
+    fn = fold_transposes.fold_transposes(fuse_loop_into_kernel(scan))
     assert not any(n.op is ops.PERMUTE and n.arg != tuple(sorted(n.arg))
                    for n in toposort(fn.src))

@@ -227,7 +227,7 @@ def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("f", [never, *ENDED_BY_DATA], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("steps", [1, 2, 7])
-def test_portions_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch
+def test_strips_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch
                                          ) -> None:
     monkeypatch.setattr(strip_mine, "MAX_STEPS", steps)
     fnx.clear_caches()

@@ -60,7 +60,7 @@ def _ten(node: UOp, used: Any) -> dict[int, UOp]:
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4095, 4096, 4097, 20_000])
-def test_results_of_many_portions(trips: int) -> None:
+def test_results_of_many_strips(trips: int) -> None:
     f = fnx.jit(lambda n: lax.fori_loop(0, n, lambda i, x: x + i % 7, 0))
     assert int(f(trips)) == sum(i % 7 for i in range(trips))
 
@@ -85,7 +85,7 @@ def test_a_short_loop_wakes_no_worker() -> None:
     assert cpu.stats()["submitted"] == before + 1
 
 
-def test_one_that_never_ends_is_left_between_portions() -> None:
+def test_one_that_never_ends_is_left_between_strips() -> None:
     """The thread that ran it remains usable: it need not be abandoned."""
     f = fnx.jit(lambda x: lax.while_loop(lambda x: x >= 0, lambda x: (x + 1) % 1000, x))
     g = fnx.jit(lambda x: jnp.sin(x).sum())

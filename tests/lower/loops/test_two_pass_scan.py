@@ -69,14 +69,14 @@ def test_other_steps_stay() -> None:
 @given(st.sampled_from([*MONOIDS]), st.integers(256, 1300), st.booleans(),
        st.sampled_from([(), (1,)]), st.sampled_from(["float32", "int32", "float16", "bfloat16"]),
        st.integers(0, 1 << 30))
-def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int, ...], dtype: str,
+def test_what_they_compute(monoid: str, n: int, reverse: bool, lanes: tuple[int, ...], dtype: str,
                            seed: int) -> None:
     """The same as the loop, at any length, in both directions; also the last carry, where it may be
     read."""
     op, _ = MONOIDS[monoid]
     t = dtypes.as_dtype(dtype)
-    values = np.random.default_rng(seed).normal(1, 0.01 if monoid == "prod" else 2, (n, *beside))
-    x = build.param(0, t, (n, *beside))
+    values = np.random.default_rng(seed).normal(1, 0.01 if monoid == "prod" else 2, (n, *lanes))
+    x = build.param(0, t, (n, *lanes))
     outs = [cumulative(x, 0, op, reverse)]
     scan, = [node for node in toposort(outs) if node.op is ops.SCAN]
     if dtype == "int32" or monoid in ("max", "min"):

@@ -45,7 +45,7 @@ def test_what_stands_twice_in_a_loop_is_hidden_twice() -> None:
     assert host.render(program).count("@llvm.arithmetic.fence") == 32
 
 
-def test_what_loops_beside_one_another_share_is_hidden_in_each() -> None:
+def test_what_sibling_loops_share_is_hidden_in_each() -> None:
     zeros = UOp(ops.SPLAT, t := dtypes.float32.vector_types[4], (build.const(0.0, dtypes.float32),))
     lines: list[UOp] = []
     for number in (1, 2):

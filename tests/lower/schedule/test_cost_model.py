@@ -61,8 +61,8 @@ def test_twice_the_work_is_twice_as_long() -> None:
 
 def test_rows_a_page_apart_are_lost_by_caches() -> None:
     """The same panel of 64 columns, in rows of 1024 floats and in rows of 1040."""
-    apart, near = (product(512, 1024, 64, pitch) for pitch in (1024, 1040))
-    assert cost(apart, form="tile", right="") > 1.03 * cost(near, form="tile", right="")
+    page_apart, near = (product(512, 1024, 64, pitch) for pitch in (1024, 1040))
+    assert cost(page_apart, form="tile", right="") > 1.03 * cost(near, form="tile", right="")
 
 
 def walked(place: Callable[[UOp, UOp], tuple[UOp, ...]], dims: tuple[int, ...]) -> float:
@@ -76,7 +76,7 @@ def walked(place: Callable[[UOp, UOp], tuple[UOp, ...]], dims: tuple[int, ...]) 
                                    tiling.unroll("jo"), tiling.vectorize("jl")), CPU)
 
 
-def test_lanes_that_lie_apart_wait_for_a_line_each() -> None:
+def test_strided_lanes_wait_for_a_line_each() -> None:
     near = walked(lambda i, j: (i, j), (512, 512))
     assert walked(lambda i, j: (j, i), (512, 512)) > 20 * near
 
@@ -134,7 +134,8 @@ def test_candidates_come_in_the_order_of_their_cost(name: str, target: Target) -
 
 def test_lengths_that_are_known_at_run_time_only() -> None:
     graph = fnx.jit(lambda x: jnp.exp(x - x.max(1, keepdims=True))).lower(jnp.zeros((40, 50))).graph
-    general: list[UOp] = []
+    any_length: list[UOp] = []
     made = lower(graph, CPU, True)
-    general += [kernel for kernel in made.code if kernel.op is ops.KERNEL]
-    assert general and all(0 < predict_cycles(kernel, (), CPU) < math.inf for kernel in general)
+    any_length += [kernel for kernel in made.code if kernel.op is ops.KERNEL]
+    assert any_length
+    assert all(0 < predict_cycles(kernel, (), CPU) < math.inf for kernel in any_length)

@@ -237,7 +237,7 @@ def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | N
     assert [s.range for s in steps if isinstance(s, Parallel)] == [shared]
 
 
-def test_lanes_that_lie_apart_are_packed() -> None:
+def test_strided_lanes_are_packed() -> None:
     """x @ w.T: by the worker that reads a panel, or, if there are few panels, once for all."""
     for n, space in ((512, "PRIV"), (128, "GLOBAL")):
         steps = choose_schedule(matmul(512, n, 512, b="nk"), AVX512)
@@ -259,7 +259,7 @@ def test_what_is_computed_of_a_factor_is_computed_once() -> None:
 
 
 @pytest.mark.parametrize("columns", [64, 128, 192, 256, 512])
-def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None:
+def test_with_few_rows_there_is_work_for_several_workers(columns: int) -> None:
     """If the columns are few panels, rows are shared among workers."""
     kernel = matmul(128, columns, 784)
     tiled = split_global(tile(kernel, choose_schedule(kernel, AVX512)), "PAR")[1].kernel
@@ -402,7 +402,7 @@ def test_folds_of_a_few_rows_are_written_out():
     assert len([line for line in loads if len(line.src) == 1]) == 3
 
 
-def short_rows(m, n, monoid=ops.MAX, dtype=F):
+def small_inner(m, n, monoid=ops.MAX, dtype=F):
     i, k = build.range_(m, 0, name="i"), build.range_(n, 1, name="k")
     x = build.load(build.index_into(build.ref(0, dtype, (m, n)), i, k))
     pairs = build.arg_pair(x, build.cast(k, dtypes.int32))
@@ -414,8 +414,8 @@ def short_rows(m, n, monoid=ops.MAX, dtype=F):
 @settings(deadline=None, max_examples=25)
 @given(m=st.integers(1, 90), n=st.integers(2, 70), low=st.booleans(),
        target=st.sampled_from([AVX512, AVX2]))
-def test_places_in_short_rows(m, n, low, target):
-    kernel = short_rows(m, n, ops.MIN if low else ops.MAX)
+def test_positions_in_a_small_inner_dimension(m, n, low, target):
+    kernel = small_inner(m, n, ops.MIN if low else ops.MAX)
     x = np.random.default_rng(m * n).integers(-2, 3, (m, n)).astype("f")
     x[::7] = np.nan
     tiled = vectorize_stage_fills(tile(kernel, choose_schedule(kernel, target)), target)
@@ -427,7 +427,7 @@ def test_places_in_short_rows(m, n, low, target):
 @pytest.mark.parametrize("n,staged", [(8, False), (9, True), (15, True), (64, True), (65, False)])
 def test_short_rows_are_transposed_before_they_are_folded(n, staged):
     """No lane is loaded by itself."""
-    kernel = short_rows(4096, n)
+    kernel = small_inner(4096, n)
     schedule = choose_schedule(kernel, AVX512)
     assert any(isinstance(s, StageOperand) for s in schedule) is staged
     program = emit_program(vectorize_stage_fills(tile(kernel, schedule), AVX512), AVX512)
@@ -490,7 +490,7 @@ def test_a_stage_holds_no_folds_of_what_it_stages() -> None:
 
 @pytest.mark.parametrize(("columns", "strip"), [
     (4096, 512), (2048, 256), (1024, 128), (512, 64), (1600, 64), (3000, 64), (300, 16)])
-def test_long_runs_of_rows_that_are_turned_are_read_at_once(columns: int, strip: int) -> None:
+def test_long_runs_of_rows_that_are_transposed_are_read_at_once(columns: int, strip: int) -> None:
     """x.T + y: as long as strips are even, with four of them for each of two workers."""
     make = Maker({"i": columns, "j": 600})
     value = build.add(make.load("ji"), make.load("ij"))

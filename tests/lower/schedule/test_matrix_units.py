@@ -29,6 +29,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from fnx.lower.target_lowerings import ScheduleInput, apply_schedule
+from tests.helpers import as_float64
 from tests.lower import machine
 
 COMPILED = True
@@ -44,7 +45,7 @@ def has(unit: str) -> Any:
     return pytest.mark.skipif(unit not in HOST.unit_names, reason=f"this machine has no {unit}")
 
 
-def matmul(m: int, k: int, n: int, of: dtypes.DType, to: dtypes.DType, turned: str = "",
+def matmul(m: int, k: int, n: int, of: dtypes.DType, to: dtypes.DType, transposed: str = "",
            right: dtypes.DType | None = None) -> UOp:
     """o[i, j] = sum of x[i, c] * w[c, j]; the operands named in ``turned`` are transposed."""
     i, j, c = build.range_(m, 0, name="i"), build.range_(n, 1, name="j"), build.range_(k, 2,
@@ -52,7 +53,7 @@ def matmul(m: int, k: int, n: int, of: dtypes.DType, to: dtypes.DType, turned: s
 
     def read(slot: int, t: dtypes.DType, at: tuple[UOp, UOp], shape: tuple[int, int],
              name: str) -> UOp:
-        if name in turned:
+        if name in transposed:
             at, shape = at[::-1], shape[::-1]
         return build.cast(build.load(build.index_into(build.ref(slot, t, shape, name), *at)), to)
 
@@ -162,15 +163,15 @@ SHAPES = st.tuples(*[st.integers(1, 70)] * 3)
 @settings(max_examples=12, deadline=None)
 @given(SHAPES, st.sampled_from(["", "x", "w", "xw"]), st.sampled_from([AVX512, *[
     Target("cpu", vector_bits=bits, vector_registers=count) for bits, count in FORCED.values()]]))
-def test_products_of_any_shape_on_any_target(shape: tuple[int, int, int], turned: str,
+def test_products_of_any_shape_on_any_target(shape: tuple[int, int, int], transposed: str,
                                              target: Target) -> None:
     m, k, n = shape
-    untiled = matmul(m, k, n, dtypes.bfloat16, dtypes.float32, turned)
+    untiled = matmul(m, k, n, dtypes.bfloat16, dtypes.float32, transposed)
     kernel = tile(untiled, [step.replace(space="PRIV") if isinstance(step, StageOperand) else step
                             for step in choose_schedule(untiled, target)])
     assert units_in(kernel) <= set(target.unit_names)
     x, w = bf16(RANDOM.standard_normal((m, k))), bf16(RANDOM.standard_normal((k, n)))
-    held = [stored(a.T.copy() if name in turned else a).view(dtypes.bfloat16.np)
+    held = [stored(a.T.copy() if name in transposed else a).view(dtypes.bfloat16.np)
             for a, name in ((x, "x"), (w, "w"))]
     buffers = [*held, np.zeros((m, n), np.float32)]
     if set(target.unit_names) <= set(HOST.unit_names):
@@ -185,8 +186,8 @@ def test_products_of_any_shape_on_any_target(shape: tuple[int, int, int], turned
 def test_large_enough_products_take_the_unit() -> None:
     for of, to, unit in ((dtypes.bfloat16, dtypes.float32, BF16),
                          (dtypes.int8, dtypes.int32, BYTES)):
-        for turned in ("", "x", "w", "xw"):
-            untiled = matmul(64, 64, 64, of, to, turned)
+        for transposed in ("", "x", "w", "xw"):
+            untiled = matmul(64, 64, 64, of, to, transposed)
             assert units_in(tile(untiled, choose_schedule(untiled, AVX512))) == {unit}
 
 
@@ -256,10 +257,6 @@ def arrays(*shapes: tuple[int, ...]) -> Iterator[Any]:
         yield jnp.asarray(bf16(RANDOM.standard_normal(shape))).astype("bfloat16")
 
 
-def wide(x: Any) -> Array:
-    return np.asarray(x.astype("float32")).astype(np.float64)
-
-
 SPELLINGS = {
     "x @ w": lambda x, w: x @ w,
     "einsum": lambda x, w: jnp.einsum("mk,kn->mn", x, w),
@@ -277,7 +274,7 @@ def test_every_spelling(spelling: str) -> None:
     f = SPELLINGS[spelling]
     for m, k, n in [(64, 64, 64), (37, 51, 45)]:
         x, w = arrays((m, k), (k, n))
-        a, b = wide(x), wide(w)
+        a, b = as_float64(x), as_float64(w)
         if spelling == "relu":
             a = np.maximum(a, 0)
         wanted = a @ b
@@ -285,14 +282,15 @@ def test_every_spelling(spelling: str) -> None:
             wanted = np.maximum(wanted + 1, 0)
         close = bound(a, b) + 2.0**-8 * np.abs(a @ b) + 2.0**-8
         out = fnx.jit(f)(x, w)
-        assert np.all(np.abs(wide(out) - wanted) <= close)
+        assert np.all(np.abs(as_float64(out) - wanted) <= close)
 
 
 def test_batches_gradients_and_maps() -> None:
     x, w, v = arrays((3, 33, 40), (3, 40, 50), (40, 50))
-    assert np.all(np.abs(wide(fnx.jit(jnp.matmul)(x, w)) - wide(x) @ wide(w)) <= 0.2)
+    products = as_float64(fnx.jit(jnp.matmul)(x, w))
+    assert np.all(np.abs(products - as_float64(x) @ as_float64(w)) <= 0.2)
     mapped = fnx.jit(fnx.vmap(jnp.matmul, (0, None)))(x, v)
-    assert np.all(np.abs(wide(mapped) - wide(x) @ wide(v)) <= 0.2)
+    assert np.all(np.abs(as_float64(mapped) - as_float64(x) @ as_float64(v)) <= 0.2)
 
     def loss(a: Any, b: Any) -> Any:
         return (jnp.tanh(a @ b).astype("float32") ** 2).sum()
@@ -302,9 +300,9 @@ def test_batches_gradients_and_maps() -> None:
             "float32").sum())):
         one, wide_one = fnx.jit(order(loss))(*of), fnx.jit(order(loss))(
             *[a.astype("float32") for a in of])
-        assert np.all(np.isfinite(wide(one)))
-        scale = np.abs(wide(wide_one)).max()
-        assert np.abs(wide(one) - wide(wide_one)).max() <= 0.1 * scale
+        assert np.all(np.isfinite(as_float64(one)))
+        scale = np.abs(as_float64(wide_one)).max()
+        assert np.abs(as_float64(one) - as_float64(wide_one)).max() <= 0.1 * scale
 
 
 def test_what_is_no_number_stays_none() -> None:
@@ -354,8 +352,8 @@ def test_convolutions_and_their_gradients(side: int, stride: int, dilation: int,
             return (convolved(x, w).astype("float32") ** 2).sum()
 
         for f in (convolved, fnx.grad(total), fnx.grad(total, argnums=1)):
-            one = wide(fnx.jit(f)(x, w))
-            other = wide(fnx.jit(f)(x.astype("float32"), w.astype("float32")))
+            one = as_float64(fnx.jit(f)(x, w))
+            other = as_float64(fnx.jit(f)(x.astype("float32"), w.astype("float32")))
             assert np.abs(one - other).max() <= 0.03 * np.abs(other).max()
 
 
@@ -396,8 +394,9 @@ BY_UNIT = (loops.split("c", 2, "cw", "ce"), loops.tensorize("ce", BF16),
 def test_a_hand_written_kernel_names_a_unit(device: str) -> None:
     x, w = arrays((19, 33), (33, 40))
     with override(device=device):
-        out = wide(hand_written(*BY_UNIT)(x, w))
-    assert np.all(np.abs(out - wide(x) @ wide(w)) <= bound(wide(x), wide(w)))
+        out = as_float64(hand_written(*BY_UNIT)(x, w))
+    x, w = as_float64(x), as_float64(w)
+    assert np.all(np.abs(out - x @ w) <= bound(x, w))
 
 
 def test_a_unit_of_another_machine_is_refused() -> None:

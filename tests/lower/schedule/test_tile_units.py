@@ -125,12 +125,12 @@ def tiled(untiled: UOp) -> UOp:
 @settings(max_examples=6, deadline=None)
 @given(st.tuples(st.integers(16, 70), st.integers(33, 100), st.integers(16, 70)),
        st.sampled_from(["", "x", "w", "xw"]))
-def test_products_of_bfloat16(shape: tuple[int, int, int], turned: str) -> None:
+def test_products_of_bfloat16(shape: tuple[int, int, int], transposed: str) -> None:
     m, k, n = shape
-    kernel = tiled(matmul(m, k, n, dtypes.bfloat16, dtypes.float32, turned))
+    kernel = tiled(matmul(m, k, n, dtypes.bfloat16, dtypes.float32, transposed))
     assert units_in(kernel) == {"tdpbf16ps"}
     x, w = bf16(RANDOM.standard_normal((m, k))), bf16(RANDOM.standard_normal((k, n)))
-    held = [stored(a.T.copy() if name in turned else a).view(dtypes.bfloat16.np)
+    held = [stored(a.T.copy() if name in transposed else a).view(dtypes.bfloat16.np)
             for a, name in ((x, "x"), (w, "w"))]
     theirs = [*held, np.zeros((m, n), np.float32)]
     run_kernel(kernel, theirs, [])
@@ -171,7 +171,7 @@ def test_the_loop_is_four_instructions_on_registers(of: dtypes.DType, to: dtypes
     assert lines.count("ldtilecfg") == lines.count("tilerelease") == 1
 
 
-def test_terms_at_each_place_of_words_are_summed_apart() -> None:
+def test_terms_at_each_position_of_words_are_summed_separately() -> None:
     one, big = 0x3F80, 0x4B80  # 1.0, 2.0**24
     a = np.array([[big | one << 16, one | one << 16]], np.uint32)
     b = np.full((1, 2), one | one << 16, np.uint32)

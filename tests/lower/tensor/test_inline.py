@@ -71,12 +71,12 @@ def test_what_a_boundary_costs(f: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ws = [jnp.asarray(rng.normal(size=(8, 8)).astype(np.float32) / 3) for _ in range(12)]
     with override(device="interp"):
         blocks = fnx.jit(f)
-        apart = blocks.lower(x, ws).kernels
+        separate = blocks.lower(x, ws).kernels
         monkeypatch.setattr(file, "MIN_CALLS", 1 << 30)
         flat = fnx.jit(lambda x, ws: f(x, ws))
         together = flat.lower(x, ws).kernels
         want = flat(x, ws)
-    assert len({k.node for k in apart}) <= 12
-    assert len(apart) <= len(together) * 5 / 3
+    assert len({k.node for k in separate}) <= 12
+    assert len(separate) <= len(together) * 5 / 3
     for a, b in zip(fnx.tree_util.tree_leaves(blocks(x, ws)), fnx.tree_util.tree_leaves(want)):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,10 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.support.config import override
 from fnx.transforms.autodiff import carry_fixpoints as carries_of
 from fnx.transforms.autodiff import revolve
 
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    with override(x64=True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def graph(f: Callable[..., Any], *args: Any) -> UOp:

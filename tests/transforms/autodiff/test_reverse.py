@@ -67,7 +67,7 @@ def test_forward_of_a_call_runs_once() -> None:
     assert executed([value])[ops.REDUCE] == 2
 
 
-def test_residuals_are_the_dear_results() -> None:
+def test_residuals_are_the_expensive_results() -> None:
     forms = linearize(body(), Activity((0, 1), (0,)))
     assert forms.forward is not None
     assert [n.op for n in forms.forward.src[1:]] == [ops.REDUCE]
@@ -75,7 +75,7 @@ def test_residuals_are_the_dear_results() -> None:
     assert sorted(forms.sources) == [("cotangent", 0), ("input", 0), ("input", 1), ("result", 1)]
 
 
-def test_a_body_without_dear_results_has_no_residuals_and_stays_itself() -> None:
+def test_a_body_of_cheap_results_has_no_residuals_and_stays_itself() -> None:
     fn = build.function([build.exp(build.param(0, F8, SHAPE))], 1, "f")
     forms = linearize(fn, Activity((0,), (0,)))
     assert forms.forward is None

@@ -14,7 +14,8 @@ from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.uop import UOp, live_nodes, toposort
 from fnx.core.levels import interp, spec
 from fnx.transforms.batching.batch import batch
-from tests.graphs import ALL_OPS, Graph, assert_same, graphs, values
+from tests.graphs import ALL_OPS, Graph, graphs, values
+from tests.helpers import assert_same
 
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
 ROUNDED = {ops.REDUCE}  # over floats: NumPy adds in another order if there are more axes

@@ -9,7 +9,7 @@ from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
 from fnx.transforms.batching.batch import batch
-from tests.graphs import assert_same
+from tests.helpers import assert_same
 from tests.transforms.batching.test_batch import looped
 
 

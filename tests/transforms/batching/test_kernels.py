@@ -61,9 +61,9 @@ def test_batched_and_unbatched_operands(axes: Any) -> None:
                                       [k.split("m", 4), k.parallel("mo"), k.vectorize("n")]])
 @pytest.mark.parametrize("sizes", [(1, 5, 8, 16), (3, 9, 16, 24), (2, 4, 7, 8)])
 def test_under_a_schedule(schedule: Any, sizes: tuple[int, ...]) -> None:
-    lanes, m, kk, n = sizes
+    batch, m, kk, n = sizes
     f = matmul(schedule)
-    x, w = rows(lanes, m, kk), rows(lanes, kk, n, seed=1)
+    x, w = rows(batch, m, kk), rows(batch, kk, n, seed=1)
     want = np.asarray(x) @ np.asarray(w)
     np.testing.assert_allclose(fnx.vmap(f)(x, w), want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(fnx.jit(fnx.vmap(f, in_axes=(0, None)))(x, w[0]),
@@ -101,18 +101,18 @@ def test_no_lanes() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 3))
-def test_random_kernels_are_the_stacked_loop(seed: int, lanes: int) -> None:
+def test_random_kernels_are_the_stacked_loop(seed: int, batch: int) -> None:
     """On integers and small floats, so that sums are exact; on the interpreter and compiled."""
     writer, choice = Writer(seed), random.Random(seed)
     f = fnx.call(out=writer.out, name="random")(writer)
     rng = np.random.default_rng(seed)
     axes = [choice.choice((0, None)) for _ in range(3)]
     axes[choice.randrange(3)] = 0
-    args = [rng.permuted(np.stack([x] * lanes), axis=1) if a == 0 else x
+    args = [rng.permuted(np.stack([x] * batch), axis=1) if a == 0 else x
             for x, a in zip(writer.inputs(), axes)]
     try:
         want = [f(*[x[lane] if a == 0 else x for x, a in zip(args, axes)])
-                for lane in range(lanes)]
+                for lane in range(batch)]
     except (fnx.FnxError, SpecError):
         return
     for device in ("cpu", "interp"):

@@ -102,9 +102,9 @@ def symbolic_zeros_of_results_without_cotangents(lib: Any) -> Any:
     def bwd(saved: Any, ct: Any) -> Any:
         a, b, rest = ct
         zeros = [is_zero(a), is_zero(b), is_zero(rest["n"]), is_zero(rest["z"])]
-        told = sum(16.0 * 2 ** i for i, zero in enumerate(zeros) if zero)
+        mask = sum(16.0 * 2 ** i for i, zero in enumerate(zeros) if zero)
         return (sum((c for c, zero in zip((a, b, rest["z"]), zeros[:2] + zeros[3:]) if not zero),
-                    saved * 0 + told),)
+                    saved * 0 + mask),)
     f.defvjp(lambda x: (plain(x.value), x.value), bwd, symbolic_zeros=True)
     x = lib.numpy.asarray(2.0, "float32")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,7 @@ from fnx.transforms.dispatch.schedule_trials import measurements
 from tests.laws.test_user_written_kernels import Writer
 from tests.transforms.test_vmap import rows
 
-
-@pytest.fixture(autouse=True)
-def _apart(tmp_path: Path) -> Iterator[None]:
-    with override(cache_dir=str(tmp_path / "cache")):
-        measurements.clear()
-        yield
+pytestmark = pytest.mark.usefixtures("own_disk_cache")
 
 
 def _near(x: Any, o: Any) -> None:

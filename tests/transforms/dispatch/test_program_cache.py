@@ -31,7 +31,8 @@ from fnx.core.support.config import config, override
 from fnx.transforms.dispatch import trace_cache
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.link import link
-from tests.graphs import Graph, assert_same, graphs
+from tests.graphs import Graph, graphs
+from tests.helpers import assert_same
 from tests.scans import loop_of
 
 CPU = get_device("cpu")

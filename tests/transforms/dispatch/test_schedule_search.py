@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from fnx.transforms.dispatch.progress_bar import ProgressBar
 from fnx.transforms.dispatch.schedule_trials import measurements
 from fnx.transforms.link import disk_cache
 
+pytestmark = pytest.mark.usefixtures("own_disk_cache")
+
 COMPILED = True
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -40,13 +42,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "batch": (lambda x, y: x @ y, ((4, 20, 30), (4, 30, 10))),
     "take": (lambda x: x[jnp.argsort(x[:, 0])], ((30, 7),)),
 }
-
-
-@pytest.fixture(autouse=True)
-def _apart(tmp_path: Path) -> Iterator[None]:
-    with override(cache_dir=str(tmp_path / "cache")):
-        measurements.clear()
-        yield
 
 
 def operands(name: str) -> list[Any]:

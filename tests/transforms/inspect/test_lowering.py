@@ -229,11 +229,11 @@ def test_programs_with_sorts_and_with_calls_of_python_are_shown() -> None:
         return fnx.pure_callback(lambda a: 2 * np.asarray(a),
                                  fnx.ShapeDtypeStruct(x.shape, x.dtype), x)
 
-    def told(x: Any) -> Any:
+    def printed(x: Any) -> Any:
         fnx.debug.print("{}", x.sum())
         return x + 1
 
-    for f, line in ((lambda x: jnp.sort(x, 0), "sort("), (twice, "host["), (told, "host["),
+    for f, line in ((lambda x: jnp.sort(x, 0), "sort("), (twice, "host["), (printed, "host["),
                     (lambda x: x[jnp.argsort(x[:, 0])], "sort(")):
         for device in ("cpu", "interp"):
             with override(device=device):

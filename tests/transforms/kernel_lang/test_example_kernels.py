@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -21,15 +19,8 @@ from examples.kernels import (
     softmax,
     stencil,
 )
-from fnx.core.support.config import override
 
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(params=["cpu", "interp"])
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    with override(device=request.param):
-        yield request.param
 
 
 def normal(*shape: int) -> np.ndarray:

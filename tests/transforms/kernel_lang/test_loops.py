@@ -112,7 +112,7 @@ def test_a_loop_inside_a_loop(device: str) -> None:
     np.testing.assert_array_equal(nested(x), want)
 
 
-def test_lanes_that_end_apart_store_what_they_run(device: str) -> None:
+def test_lanes_that_end_at_different_steps_store_what_they_run(device: str) -> None:
     """Collatz: the path of each number, padded with zeros."""
     @fnx.call(out=lambda x: (spec(x.shape[0], dtype="int32"), spec(60, x.shape[0], dtype="int32")))
     def collatz(x: Any, steps: Any, path: Any) -> None:

@@ -13,7 +13,7 @@ import fnx.kernel as k
 from tests.transforms.kernel_arguments import normal, spec
 
 
-def test_ranges_are_numbers_beside_numbers(device: str) -> None:
+def test_ranges_are_numbers_among_numbers(device: str) -> None:
     @fnx.call(out=lambda x: (x, x, spec(x.shape[0], dtype="int32"), x))
     def kernel(x: Any, a: Any, b: Any, c: Any, d: Any) -> None:
         i = k.range(x.shape[0])

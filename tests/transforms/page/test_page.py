@@ -274,13 +274,13 @@ def test_buffers_that_share_bytes_do_not_live_together() -> None:
     assert memory["arena"] == max(b["offset"] + b["bytes"] for b in rows)
     for i, a in enumerate(rows):
         for b in rows[:i]:
-            apart = a["first"] > b["last"] or b["first"] > a["last"] or \
+            disjoint = a["first"] > b["last"] or b["first"] > a["last"] or \
                 a["offset"] >= b["offset"] + b["bytes"] or b["offset"] >= a["offset"] + a["bytes"]
             nested = (a["offset"], a["bytes"]) != (b["offset"], b["bytes"]) and \
                 (a["offset"] <= b["offset"] and b["offset"] + b["bytes"] <= a["offset"] + a["bytes"]
                  or b["offset"] <= a["offset"]
                  and a["offset"] + a["bytes"] <= b["offset"] + b["bytes"])
-            assert apart or nested, (a, b)
+            assert disjoint or nested, (a, b)
 
 
 def test_every_function_of_a_process_is_on_one_page() -> None:
@@ -342,17 +342,17 @@ def test_the_page_in_a_browser(view: Page) -> None:
 
     hostile.__name__ = HOSTILE
     view.add((HOSTILE, lambda: fnx.jit(hostile).lower(jnp.ones(3))))
-    told: list[str] = []
+    messages: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM,
                                              args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1300, "height": 800})
         page.set_default_timeout(120_000)
-        page.on("console", lambda message: told.append(message.text))
-        page.on("pageerror", lambda error: told.append(str(error)))
-        page.on("dialog", lambda dialog: told.append("a dialog: text ran as HTML"))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("dialog", lambda dialog: messages.append("a dialog: text ran as HTML"))
         page.on("request", lambda request: request.url.startswith((view.url, "data:"))
-                or told.append(f"fetched {request.url}"))
+                or messages.append(f"fetched {request.url}"))
 
         def ready(what: str) -> None:
             page.wait_for_selector(f"body[data-ready='{what}']")
@@ -420,4 +420,4 @@ def test_the_page_in_a_browser(view: Page) -> None:
         page.locator("#title", has_text="1 kernels").wait_for()
         assert page.locator("img").count() == 0
         browser.close()
-    assert told == []
+    assert messages == []
