@@ -162,12 +162,12 @@ def test_a_branch_that_is_singular_for_other_lanes(name: str) -> None:
                    lambda f: fnx.grad(fnx.grad(f)),
                    lambda f: lambda x, w: fnx.jvp(f, (x, w), (x + 1, w))[1]):
         g = derive(chosen_by)
-        want = [g(x, w) for x in xs]
+        want = jnp.asarray([g(x, w) for x in xs])
         assert np.isfinite(want).all()
         assert_near(fnx.vmap(g, (0, None))(xs, w), want)
         assert_near(fnx.jit(fnx.vmap(g, (0, None)))(xs, w), want)
     both = fnx.grad(lambda xs, w: fnx.vmap(chosen_by, (0, None))(xs, w).sum(), (0, 1))
-    assert_near(both(xs, w)[0], [fnx.grad(chosen_by)(x, w) for x in xs])
+    assert_near(both(xs, w)[0], jnp.asarray([fnx.grad(chosen_by)(x, w) for x in xs]))
     assert_near(both(xs, w)[1], sum(fnx.grad(chosen_by, 1)(x, w) for x in xs))
 
 
@@ -184,9 +184,9 @@ def test_lanes_that_have_ended_stay_as_they_are() -> None:
     a = jnp.asarray([4.0, 0.0, 100.0, 1.0, 1e-3])
     root, trips = fnx.vmap(newton)(a)
     want = [newton(x) for x in a]
-    assert_near(root, [w[0] for w in want])
+    assert_near(root, jnp.asarray([w[0] for w in want]))
     np.testing.assert_array_equal(trips, [int(w[1]) for w in want])
-    slopes = [fnx.grad(lambda a: newton(a)[0])(x) for x in a]
+    slopes = jnp.asarray([fnx.grad(lambda a: newton(a)[0])(x) for x in a])
     assert np.isfinite(slopes).all()
     assert_near(fnx.vmap(fnx.grad(lambda a: newton(a)[0]))(a), slopes)
     assert_near(fnx.grad(lambda a: fnx.vmap(newton)(a)[0].sum())(a), slopes)
@@ -200,7 +200,7 @@ def test_nested_lanes_that_choose() -> None:
 
     xs, ys = jnp.asarray([0.1, 0.4, 0.9]), jnp.asarray([0.5, 2.0])
     got = fnx.vmap(fnx.vmap(f, (None, 0)), (0, None))(xs, ys)
-    assert_near(got, [[f(x, y) for y in ys] for x in xs])
+    assert_near(got, jnp.asarray([[f(x, y) for y in ys] for x in xs]))
     g = fnx.grad(f)
     assert_near(fnx.vmap(fnx.vmap(g, (None, 0)), (0, None))(xs, ys),
-                [[g(x, y) for y in ys] for x in xs])
+                jnp.asarray([[g(x, y) for y in ys] for x in xs]))

@@ -23,6 +23,7 @@ from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from fnx.lower.target_lowerings import kernel_code
+from tests.helpers import same_bits
 from tests.lower import machine
 from tests.lower.host_lanes import Host
 
@@ -123,7 +124,7 @@ def proven(kernel, buffers, target, scalars=()):
         host = Host(program, buffers, scalars, part, scratch)
         host.run()
         partial += host.partial
-    assert machine.same_bits(buffers[-1], theirs[-1])
+    assert same_bits(buffers[-1], theirs[-1])
     return partial
 
 
@@ -151,7 +152,7 @@ def test_compiled_code_does_the_same(drawn):
     kernel, shapes, t = drawn
     tiled = tile(kernel, choose_schedule(kernel, llvm.host_target()))
     mine, theirs = machine.both(tiled, data(shapes, t))
-    assert machine.same_bits(mine[-1], theirs[-1])
+    assert same_bits(mine[-1], theirs[-1])
 
 
 def lines_of(kernel, op):

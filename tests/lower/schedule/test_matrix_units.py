@@ -29,7 +29,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from fnx.lower.target_lowerings import ScheduleInput, apply_schedule
-from tests.helpers import as_float64
+from tests.helpers import as_float64, same_bits
 from tests.lower import machine
 
 COMPILED = True
@@ -109,7 +109,7 @@ def test_the_row_of_bfloat16_has_the_bits_of_the_machine(kind: str) -> None:
         machine.run(kernel, [*map(machine.aligned, held), out])
         words = np.ascontiguousarray(x).view(np.uint32), w[0::2] | w[1::2].astype(np.uint32) << 16
         with np.errstate(all="ignore"):
-            assert machine.same_bits(out, chain(BF16, *words))
+            assert same_bits(out, chain(BF16, *words))
 
 
 @has(BYTES)
