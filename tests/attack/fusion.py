@@ -317,7 +317,8 @@ def check(seed: int) -> str:
 def in_new_process(seed: int) -> str:
     """Return what is wrong with a graph in a new process."""
     asked = subprocess.run(
-        [sys.executable, "-c", f"from tests.attack import fusion; fusion.on_one_core(None); fusion.timed({seed})"],
+        [sys.executable, "-c", "from tests.attack import fusion; "
+         f"fusion.on_one_core(None); fusion.timed({seed})"],
         text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     return asked.stderr.strip().rpartition("\n")[2] if asked.returncode else ""
 
