@@ -245,12 +245,15 @@ class _Statement:
     @cached_property
     def _cached_loops(self) -> list[int]:
         """The outermost loop, for each cache, whose data it holds."""
-        return [next((at for at in range(len(self.ranges)) if self._fits_cache(level, at)),
+        return [next((at for at in range(len(self.ranges)) if self._fits_cache[level][at]),
                      len(self.ranges)) for level in range(len(self.caches))]
 
-    def _fits_cache(self, level: int, depth: int) -> bool:
-        """Return whether a cache holds what the loops from a depth inwards touch."""
-        return sum([a.footprint[depth][level] for a in self.accesses]) <= self.caches[level]
+    @cached_property
+    def _fits_cache(self) -> list[list[bool]]:
+        """For each cache and depth, whether it holds what the loops from there inwards touch."""
+        return [[sum([a.footprint[depth][level] for a in self.accesses]) <= size
+                 for depth in range(len(self.ranges) + 1)]
+                for level, size in enumerate(self.caches)]
 
     def _lines_loaded(self, level: int, access: _Access, previous: Sequence[_Statement]) -> float:
         """Return the lines that an access brings into a cache."""
@@ -261,14 +264,14 @@ class _Statement:
         while depth and not access.steps[self.ranges[depth - 1]]:
             depth -= 1
         lines = access.lines[depth] / _LINE_BYTES * math.prod(map(extent, self.ranges[:depth]))
-        is_cached = not depth and level == len(self.caches) - 1 and self._fits_cache(level, 0)
+        is_cached = not depth and level == len(self.caches) - 1 and self._fits_cache[level][0]
         return lines * _CACHED_FRACTION if is_cached else lines
 
     def leaves(self, level: int, access: _Access, to: _Statement) -> bool:
         """Return whether a cache still holds what an access of another statement touches next."""
         depth = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1],
                                                    zip(self.ranges, to.ranges)))
-        return self._fits_cache(level, depth) and to._fits_cache(level, depth) and any(
+        return self._fits_cache[level][depth] and to._fits_cache[level][depth] and any(
             a.buffer is access.buffer and a.lines[depth] >= access.lines[depth]
             and all(a.steps[r] == access.steps[r] for r in self.ranges[:depth])
             for a in self.accesses)

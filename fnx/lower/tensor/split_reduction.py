@@ -42,7 +42,7 @@ eighth of both factors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core.ir import build, ops
@@ -110,16 +110,15 @@ def _split(node: UOp, max_chunks: int) -> UOp:
     """Reduce chunks of the longest run of reduced axes, then the remaining ones."""
     x, monoid = node.src[0], node.arg.monoid
     # joining a product's axes would materialize it: its loops are those of its factors
-    shape, axes = _join_reduced(x.shape, node.arg.axes) if x.op is not ops.MUL else \
-        (x.shape, [*node.arg.axes])
-    axis = max(axes, key=lambda a: shape[a])
-    chunks = _chunk_count(shape[axis], math.prod(x.shape), max_chunks)
+    runs = [[a] for a in node.arg.axes] if x.op is ops.MUL else _reduced_runs(node.arg.axes)
+    run = max(runs, key=lambda run: math.prod([x.shape[a] for a in run]))
+    chunks = _chunk_count(math.prod([x.shape[a] for a in run]), math.prod(x.shape), max_chunks)
     if chunks == 1:
         return node
-    first = [i for i in range(len(x.shape)) if not {i - 1, i} <= {*node.arg.axes}][axis] \
-        if len(shape) < len(x.shape) else axis
-    if x.shape[first] % chunks == 0:  # chunks of whole rows: indices of rows take no division
-        shape, axes, axis = x.shape, [*node.arg.axes], first
+    if x.shape[run[0]] % chunks == 0:  # chunks of whole rows: indices of rows take no division
+        runs = [[a] for a in node.arg.axes]
+    shape, axes = _join_runs(x.shape, runs)
+    axis = run[0] - sum(len(r) - 1 for r in runs if r[0] < run[0])
     n = shape[axis]
     length = -(-n // chunks)
 
@@ -143,18 +142,25 @@ def _split(node: UOp, max_chunks: int) -> UOp:
     return build.reduce(partial, monoid, [axis - sum(a < axis for a in axes)])
 
 
-def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, list[int]]:
-    """Merge adjacent reduced axes into one."""
-    joined: list[int] = []
-    reduced: list[int] = []
-    for i, n in enumerate(shape):
-        if i in axes and i - 1 in axes:
-            joined[-1] *= n
-            continue
-        if i in axes:
-            reduced.append(len(joined))
-        joined.append(n)
-    return tuple(joined), reduced
+def _reduced_runs(axes: Sequence[int]) -> list[list[int]]:
+    """Return the runs of adjacent reduced axes."""
+    runs: list[list[int]] = []
+    for a in axes:
+        if runs and runs[-1][-1] == a - 1:
+            runs[-1].append(a)
+        else:
+            runs.append([a])
+    return runs
+
+
+def _join_runs(shape: ops.Shape, runs: list[list[int]]) -> tuple[ops.Shape, list[int]]:
+    """Join the axes of each run; return the shape, and the axes that the runs have become."""
+    first = {a: run[0] for run in runs for a in run}
+    lengths: dict[int, int] = {}
+    for a, n in enumerate(shape):
+        start = first.get(a, a)
+        lengths[start] = lengths.get(start, 1) * n
+    return tuple(lengths.values()), [[*lengths].index(run[0]) for run in runs]
 
 
 def _chunk_count(n: int, total: int, max_chunks: int) -> int:
