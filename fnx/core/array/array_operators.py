@@ -18,7 +18,7 @@ from fnx.core.array.api_boundary import asarray, dtype_and_weak, public_api, str
 from fnx.core.array.arguments import ReadMode, WriteMode
 from fnx.core.array.array import Array, ArrayLike, set_methods
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.docstring_templates import bind_first
+from fnx.core.array.docstring_templates import family
 from fnx.core.array.eager_cache import (
     CacheMiss,
     cached_dispatch,
@@ -121,18 +121,8 @@ def elementwise_family(imports: str) -> Callable[
 
     Each of them has a line: the function, its name, summary, example and what the example prints.
     """
-    def decorate(f: Callable[Concatenate[ElementwiseFn, P], Array]
-                 ) -> Callable[[ElementwiseFn, str, str, str, str], Callable[P, Array]]:
-        names = [*inspect.signature(f).parameters][1:]
-
-        def make(fn: ElementwiseFn, name: str, summary: str, example: str, answer: str
-                 ) -> Callable[P, Array]:
-            member = bind_first(f, fn, name)
-            text = f"{summary}\n\n    >>> {example}\n    {answer}\n    "
-            member.__doc__ = document_elementwise(text, fn, names, "", imports)
-            return public_api(member)
-        return make
-    return decorate
+    return family(lambda text, names, fn: document_elementwise(text, fn, names, "", imports),
+                  public_api)
 
 
 def document_elementwise(doc: str, fn: ElementwiseFn, names: Sequence[str], result: str,

@@ -86,19 +86,8 @@ class DocTemplate:
 
         Each of them has a line: the value, its name, summary, example and what the example prints.
         """
-        def decorate(f: Callable[Concatenate[V, P], R]
-                     ) -> Callable[[V, str, str, str, str], Callable[P, R]]:
-            names = [*inspect.signature(f).parameters][1:]
-
-            def make(value: V, name: str, summary: str, example: str, answer: str
-                     ) -> Callable[P, R]:
-                member = bind_first(f, value, name)
-                text = f"{summary}\n\n    >>> {example}\n    {answer}\n    "
-                member.__doc__ = self.docstring(text, names, returns, raises, **overrides)
-                wrapped: Callable[P, R] = self._wrap(member)
-                return wrapped
-            return make
-        return decorate
+        return family(lambda text, names, _: self.docstring(text, names, returns, raises,
+                                                            **overrides), self._wrap)
 
     def docstring(self, text: str, names: Sequence[str], returns: str = "",
                   raises: Sequence[str] | None = None, **overrides: str) -> str:
@@ -112,6 +101,29 @@ class DocTemplate:
         text, prompt, example = text.partition(">>> ")
         lines += [f">>> import {self._imports}", prompt]
         return text + "\n    ".join(lines) + example
+
+
+def family(document: Callable[[str, Sequence[str], V], str],
+           wrap: Callable[[Callable[P, R]], Callable[P, R]]
+           ) -> Callable[[Callable[Concatenate[V, P], R]],
+                         Callable[[V, str, str, str, str], Callable[P, R]]]:
+    """Decorate the definition of public functions that differ in one value, its first argument.
+
+    Args:
+        document: completes the docstring of one, given its text, parameters and value.
+        wrap: the decorator of public functions.
+    """
+    def decorate(f: Callable[Concatenate[V, P], R]
+                 ) -> Callable[[V, str, str, str, str], Callable[P, R]]:
+        names = [*inspect.signature(f).parameters][1:]
+
+        def make(value: V, name: str, summary: str, example: str, answer: str) -> Callable[P, R]:
+            member = bind_first(f, value, name)
+            text = f"{summary}\n\n    >>> {example}\n    {answer}\n    "
+            member.__doc__ = document(text, names, value)
+            return wrap(member)
+        return make
+    return decorate
 
 
 def bind_first(f: Callable[Concatenate[V, P], R], value: V, name: str) -> Callable[P, R]:
