@@ -101,12 +101,12 @@ def _sort_rows(x: Array) -> tuple[Array, Array]:
     """Sort the rows of an array lexicographically; also return their original positions."""
     n = x.shape[0]
     if x.ndim == 1:
-        values, places = sort_along([x._node], 0, 1, (0, -1))
-        return Array(values), Array(build.cast(places, convert.default_int()))
+        values, positions = sort_along([x._node], 0, 1, (0, -1))
+        return Array(values), Array(build.cast(positions, convert.default_int()))
     columns = x.reshape(n, math.prod(x.shape[1:]))
     keys = [columns[:, j]._node for j in range(columns.shape[1])]
-    places, = sort_along(keys, 0, len(keys), (-1,))
-    order = Array(build.cast(places, convert.default_int()))
+    positions, = sort_along(keys, 0, len(keys), (-1,))
+    order = Array(build.cast(positions, convert.default_int()))
     return take(x, order, 0, mode="clip"), order
 
 
@@ -142,7 +142,7 @@ class _UniqueRows:
         is_new = _run_starts(ordered, equal_nan)
         starts = true_indices(is_new, size, 0)
         self._counts = None
-        self._first, self._found, self._size = is_new, starts, size
+        self._first, self._size = is_new, size
         self.values = take(ordered, starts, 0, mode="clip") if n else _fill_rows(x, size, fill)
         if size is not None and fill is not None and n:
             is_filled = (_int_range(size) < is_new.sum()).reshape(-1, *[1] * (x.ndim - 1))
@@ -266,8 +266,8 @@ class _MergedSets:
         self.a, self.b = map(ravel, promote_arrays("sets", asarray(ar1), asarray(ar2),
                                                    domain="any"))
         joined = concatenate([self.a, self.b])
-        values, places = sort_along([joined._node], 0, 1, (0, -1))
-        self.values, self.order = Array(values), Array(places)
+        values, positions = sort_along([joined._node], 0, 1, (0, -1))
+        self.values, self.order = Array(values), Array(positions)
         self.from_second = self.order >= self.a.size
         is_equal = logical_not(_differs(self.values[1:], self.values[:-1], False))
         change = logical_and(self.from_second[1:], logical_not(self.from_second[:-1]))

@@ -164,7 +164,8 @@ class DeviceBase(ABC):
         if kernel.op is ops.CALLBACK:  # takes as long as the Python function
             return 0.0
         shared = kernel.op is not ops.KERNEL or any(
-            range_kinds.RANGE_KINDS[r.arg.kind].given for store in kernel.src for r in store.ranges)
+            range_kinds.RANGE_KINDS[r.arg.kind].is_parallel for store in kernel.src
+            for r in store.ranges)
         estimated: float = estimate_ns(kernel, dict(enumerate(scalars)))
         return estimated / (self.target.cores if shared else 1)
 

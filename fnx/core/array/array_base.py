@@ -44,9 +44,9 @@ _STATEMENT_HINTS = {  # by the first word of the user's line
     "assert": "look at the value with fnx.debug.print, or outside of the traced function"}
 
 
-def _statement_keyword(site: Location | None) -> str:
+def _statement_keyword(loc: Location | None) -> str:
     """Return the first word of the user's line, which tells the statement that needs a value."""
-    words = "" if site is None else linecache.getline(*site)
+    words = "" if loc is None else linecache.getline(*loc)
     return words.split(None, 1)[0] if words.strip() else ""
 
 

@@ -331,7 +331,7 @@ def _expand_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
     Masks become the indices of their True elements, and ``...`` is followed by the slices that it
     stands for. ``...`` itself remains: even if it stands for no axis, it separates index arrays.
     """
-    ellipses = [place for place, e in enumerate(index) if e is Ellipsis]
+    ellipses = [i for i, e in enumerate(index) if e is Ellipsis]
     if len(ellipses) > 1:
         raise ArgumentError("expected at most one ... in an index, got more",
                             hint="write : for each axis but those that one ... stands for")

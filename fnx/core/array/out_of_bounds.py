@@ -44,12 +44,12 @@ class OutOfBoundsPolicy:
             raise OutOfBoundsError(message, hint="use an index inside the axis" if n else
                                    "test x.size first")
         if self._warning_text:
-            site = current_loc.loc or user_location() or ("<unknown>", 0)
+            loc = current_loc.loc or user_location() or ("<unknown>", 0)
             text = f"{message}: {self._warning_text}, as in JAX. Use an index inside the axis, " \
                 "or say what you mean with x.at[...].get(mode=...) or .set(mode=...); " \
                 "fnx.config.check_index = True makes it an error"
             storage.mark_impure()
-            warnings.warn_explicit(text, OutOfBoundsWarning, *site, registry=_warning_registry)
+            warnings.warn_explicit(text, OutOfBoundsWarning, *loc, registry=_warning_registry)
         if self._clamp and not (self._only_without_arrays and has_arrays):
             return 0 if i < 0 else n - 1
         t = index_dtype(n)

@@ -50,8 +50,8 @@ def indices(node: UOp) -> tuple[UOp, ...]:
 
 def index_dims(node: UOp) -> list[tuple[UOp, UOp]]:
     """Return (index, extent) for each dimension of an INDEX, a LOAD or a STORE."""
-    place = node if node.op is ops.INDEX else node.src[0]
-    return list(zip(place.src[1:], dims(place.src[0])))
+    index = node if node.op is ops.INDEX else node.src[0]
+    return list(zip(index.src[1:], dims(index.src[0])))
 
 
 def value(node: UOp) -> UOp:

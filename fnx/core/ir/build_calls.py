@@ -225,9 +225,9 @@ def cmd_loop(body: UOp, trips: int, name: str, locs: tuple[Location, ...] = ()) 
 
 
 def cmd_while(test: UOp, flag: UOp, body: UOp, name: str,
-              sites: tuple[Location, ...] = ()) -> UOp:
+              locs: tuple[Location, ...] = ()) -> UOp:
     """Repeat: run COMMANDS ``test``, which write a bool to ``flag``; if it is true run ``body``."""
-    return UOp(ops.CMD_LOOP, dtypes.void, (test, flag, body), op_args.CmdLoop(name, None, sites))
+    return UOp(ops.CMD_LOOP, dtypes.void, (test, flag, body), op_args.CmdLoop(name, None, locs))
 
 
 def branch(which: UOp, branches: Iterable[UOp], name: str, locs: tuple[Location, ...] = ()) -> UOp:

@@ -208,7 +208,7 @@ def drain(dead: deque[_Ref]) -> Iterator[_Ref]:
 # ---- graphs, weighed ----------------------------------------------------------------------------
 
 
-NODE_BYTES = 1000  # bytes of a node, measured with its entry in the table, its arg and its sites
+NODE_BYTES = 1000  # bytes of a node, measured with its table entry, its arg and its locations
 MEGABYTE = 1 << 20
 
 

@@ -127,7 +127,7 @@ def run_derivation(steps: Derivation[T]) -> T:
     pending: set[DeriveRequest] = set()
     answer: Any = None
     error: GradError | None = None
-    site = current_loc.loc
+    loc = current_loc.loc
     try:
         while True:
             current, request = waiting[-1]
@@ -163,4 +163,4 @@ def run_derivation(steps: Derivation[T]) -> T:
                     pending.add((body, key))
                     waiting.append((_derivations[type(key)](body, key), (body, key)))
     finally:
-        current_loc.loc = site
+        current_loc.loc = loc

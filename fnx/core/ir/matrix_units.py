@@ -149,13 +149,13 @@ def as_words(buffer: NDArray) -> NDArray:
     return flat[:flat.size - flat.nbytes % 4 // flat.itemsize].view(np.uint32)
 
 
-def _terms(unit: MatrixUnit, words: NDArray, i: int, is_right: bool = False) -> NDArray:
-    """Return the values at one position of all words, in the type of the sums."""
+def _terms(unit: MatrixUnit, registers: NDArray, i: int, is_right: bool = False) -> NDArray:
+    """Return the values at one position of all registers, in the type of the sums."""
     t = unit.right if is_right else unit.left
     if t.bits == 32:
         ignored = np.uint32(unit.ignored_bits)
-        return np.asarray(words >> ignored << ignored).view(t.np)
-    bits = words >> np.uint32(i * t.bits) & np.uint32((1 << t.bits) - 1)
+        return np.asarray(registers >> ignored << ignored).view(t.np)
+    bits = registers >> np.uint32(i * t.bits) & np.uint32((1 << t.bits) - 1)
     if t.storage is not None:
         return low_precision.decode_bits(bits, t)
     unused = np.uint32(32 - t.bits)

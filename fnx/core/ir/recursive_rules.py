@@ -38,16 +38,17 @@ def _enclosing_rules(fn: UOp) -> int:
 
 def is_rule_local(node: UOp) -> bool:
     """Return whether a structural node has a meaning only inside a rule."""
-    again = [is_recursive(body) for body in accessors.bodies(node)]  # a list, as _level reads each
-    return any(again) and _rule_depth(node) > 0 or node.op is ops.CUSTOM and \
+    # a list, as _level reads each
+    recursive = [is_recursive(body) for body in accessors.bodies(node)]
+    return any(recursive) and _rule_depth(node) > 0 or node.op is ops.CUSTOM and \
         node.arg.recursion_depth >= 0
 
 
 def _rule_depth(node: UOp) -> int:
     depths = [_enclosing_rules(body) for body in accessors.bodies(node)]
     if node.op is ops.CUSTOM:
-        again: int = node.arg.recursion_depth
-        depths = [again + 1, depths[0], *[n - 1 for n in depths[1:]]]
+        depth: int = node.arg.recursion_depth
+        depths = [depth + 1, depths[0], *[n - 1 for n in depths[1:]]]
     return max(depths, default=0)
 
 
@@ -67,7 +68,7 @@ def replace_recursive_calls(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | 
     if not is_recursive(rule):
         return rule
 
-    def found(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    def rewrite(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op not in ops.HIGHER_ORDER:
             return None
         if node.op is ops.CUSTOM and node.arg.recursion_depth == level:
@@ -75,7 +76,7 @@ def replace_recursive_calls(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | 
         inner = [replace_recursive_calls(body, visit, level + (node.op is ops.CUSTOM and i > 0))
                  for i, body in enumerate(accessors.bodies(node))]
         return node.with_operands((*inner, *src[len(inner):]))
-    return rule.with_operands(tuple(rebuild(rule.src, found)))
+    return rule.with_operands(tuple(rebuild(rule.src, rewrite)))
 
 
 def recursive_call_operands(rule: UOp) -> list[tuple[UOp, ...]]:

@@ -121,9 +121,9 @@ class UOp:
         if ref is not None:
             node = ref()
             if node is not None:
-                site = current_loc.loc
-                if site is not None and site not in node.locs and len(node.locs) < _MAX_LOCS:
-                    node.locs += ((*site,),)  # a plain line, even from a _OneOf
+                loc = current_loc.loc
+                if loc is not None and loc not in node.locs and len(node.locs) < _MAX_LOCS:
+                    node.locs += ((*loc,),)  # a plain line, even from a _OneOf
                 return node
         return _intern(key)
 
@@ -145,7 +145,7 @@ class UOp:
 
     def replace(self, *, op: Op | None = None, dtype: DType | None = None,
                 src: tuple[UOp, ...] | None = None, arg: Any = None) -> UOp:
-        """Return this node with some fields changed, and with its sites."""
+        """Return this node with some fields changed, and with its locations."""
         new = UOp(op or self.op, dtype or self.dtype, self.src if src is None else src,
                   self.arg if arg is None else arg)
         return copy_locs(new, self)
@@ -203,8 +203,8 @@ def _intern(key: tuple[Any, ...]) -> UOp:
     node.ranges = _free_ranges(node)
     node.sort_key, node.content_hashes = _sort_key(op, dtype, src, arg)
     node.number = next(_numbers)
-    site = current_loc.loc
-    node.locs = () if site is None else site.all if type(site) is _AmbiguousLocation else (site,)
+    loc = current_loc.loc
+    node.locs = () if loc is None else loc.all if type(loc) is _AmbiguousLocation else (loc,)
     node.polynomial = node.bounds = node._digest = None
     ref = _Interned(node, _dead.append)
     ref.key = key
@@ -269,7 +269,7 @@ def _free_ranges(node: UOp) -> frozenset[UOp]:
 
 
 def copy_locs(new: UOp, *old: UOp) -> UOp:
-    """Copy the sites of the nodes that a rewritten node replaces to it, if it has none."""
+    """Copy the locations of the nodes that a rewritten node replaces to it, if it has none."""
     if not new.locs:
         for node in old:
             if node.locs:
@@ -279,13 +279,13 @@ def copy_locs(new: UOp, *old: UOp) -> UOp:
 
 
 def merge_locs(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Return a node with other operands and the sites of both (for ``rebuild``).
+    """Return a node with other operands and the locations of both (for ``rebuild``).
 
-    The result may exist already, made from other lines of the user's code: merge the sites.
+    The result may exist already, made from other lines of the user's code: merge the locations.
     """
     rebuilt = node.with_operands(src)
     if rebuilt.locs != node.locs and len(rebuilt.locs) < _MAX_LOCS:
-        rebuilt.locs += tuple([site for site in node.locs if site not in rebuilt.locs])
+        rebuilt.locs += tuple([loc for loc in node.locs if loc not in rebuilt.locs])
     return rebuilt
 
 
@@ -333,7 +333,7 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
     """Rebuild graphs bottom up; unchanged parts come back as the same objects.
 
     ``visit(node, src)`` returns the replacement of a node, given its rebuilt operands, or None
-    for the same node over them. Replacements are not visited, and take the node's sites.
+    for the same node over them. Replacements are not visited, and take the node's locations.
     ``known`` holds replacements that are known beforehand. Does not enter a FUNCTION.
     """
     roots = list(roots)

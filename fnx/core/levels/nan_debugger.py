@@ -115,8 +115,8 @@ class _Search:
 
     def __init__(self, fn: UOp, args: Sequence[NDArray], check: str) -> None:
         self.check, self.args = check, [np.asarray(a) for a in args]
-        found = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
-        nodes = [n for n in found if n.op.result != "void"]
+        order = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
+        nodes = [n for n in order if n.op.result != "void"]
         env = {p: self.args[i] for i, p in build.params(fn).items()}
         self.values: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
 
@@ -155,9 +155,9 @@ class _Search:
     def _origin_at(self, node: UOp) -> Origin:
         call = node.src[0] if node.op is ops.GETTUPLE else node
         what = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
-        site = callbacks.handle_location(int(self.values[call.src[0]])) if call.op is ops.CALLBACK \
+        loc = callbacks.handle_location(int(self.values[call.src[0]])) if call.op is ops.CALLBACK \
             else None
-        return Origin(what, *_first_bad(self.values[node], self.check), loc=site,
+        return Origin(what, *_first_bad(self.values[node], self.check), loc=loc,
                       locs=node.locs or call.locs)
 
     def find_in_body(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
@@ -168,8 +168,8 @@ class _Search:
         op, which = OpBodies(call), 0
         if op.selector:
             which = min(max(int(self.values[op.selector[0]]), 0), len(op.steps) - 1)
-        found = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result)
-        return found + len(op.selector) if isinstance(found, int) else found
+        origin = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result)
+        return origin + len(op.selector) if isinstance(origin, int) else origin
 
     def loop(self, call: UOp, result: int) -> Origin | int | None:
         """Find the first iteration after which a result has the NaN, and search its body."""
@@ -185,8 +185,8 @@ class _Search:
             if is_bad(outs[result], self.check).any():
                 inner = self.find_in_body(body, step_args, result)
                 if isinstance(inner, Origin):
-                    site = choose_location(call.locs)
-                    lines = f" ({format_location(site)})" if site else ""
+                    loc = choose_location(call.locs)
+                    lines = f" ({format_location(loc)})" if loc else ""
                     loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
                     return Origin(inner.description, inner.index, inner.value, (*inner.loops, loop),
                                   inner.loc, inner.locs)

@@ -43,18 +43,18 @@ _KERNEL_OPS = frozenset({ops.RANGE, ops.VAR, ops.REF, ops.INDEX, ops.STAGE})
 # ---- text -------------------------------------------------------------------------------------
 
 
-def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Location] = True,
+def pretty(roots: UOp | Iterable[UOp], *, locs: bool | Collection[Location] = True,
            scopes: bool = True, inputs: Sequence[str] = ()) -> str:
     """Format nodes of any level; FUNCTIONs and KERNELs are blocks before their first use.
 
     Args:
         roots: a node or several.
-        sites: whether to print the user's lines of nodes, or the lines that may be printed.
+        locs: whether to print the user's lines of nodes, or the lines that may be printed.
         scopes: whether to print FUNCTIONs and KERNELs that other nodes refer to.
         inputs: names for the parameters of a FUNCTION or COMMANDS among the roots.
     """
     roots = [roots] if isinstance(roots, UOp) else list(roots)
-    locations = _location_filter(sites)
+    locations = _location_filter(locs)
     names: dict[UOp, str] = {}
     names_taken = Names()
     blocks: list[list[str]] = []
@@ -112,11 +112,11 @@ def _input_name(node: UOp, buffers: dict[UOp, str], inputs: Sequence[str]) -> st
 
 
 def _location_filter(locs: bool | Collection[Location]) -> Callable[[UOp], tuple[Location, ...]]:
-    def found(node: UOp) -> tuple[Location, ...]:
+    def locs_of(node: UOp) -> tuple[Location, ...]:
         if isinstance(locs, bool):
             return node.locs[:1] if locs else ()
         return tuple([s for s in node.locs if s in locs])[:1]
-    return found
+    return locs_of
 
 
 def _function_lines(fn: UOp, names: dict[UOp, str],

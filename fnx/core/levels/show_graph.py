@@ -44,16 +44,16 @@ def format_type(node: UOp) -> str:
 
 
 def graph_lines(roots: Sequence[UOp], names: Mapping[UOp, str],
-                sites: Callable[[UOp], tuple[Location, ...]]) -> tuple[list[str], list[str]]:
+                locs: Callable[[UOp], tuple[Location, ...]]) -> tuple[list[str], list[str]]:
     """Return the lines that define roots, and the name of each root; ``names`` are predefined."""
-    printer = _GraphPrinter(roots, names, sites)
+    printer = _GraphPrinter(roots, names, locs)
     return printer.lines(), [printer.name_of(r) for r in roots]
 
 
 class _GraphPrinter:
     def __init__(self, roots: Sequence[UOp], names: Mapping[UOp, str],
-                 sites: Callable[[UOp], tuple[Location, ...]]) -> None:
-        self.roots, self.locs = roots, sites
+                 locs: Callable[[UOp], tuple[Location, ...]]) -> None:
+        self.roots, self.locs = roots, locs
         self.nodes = toposort(roots, stop=lambda n: n.op is ops.KERNEL or n in names)
         self.taken = Names()
         self.names: dict[UOp, str] = dict(names)

@@ -72,8 +72,8 @@ class _KernelPrinter:
     """Formats all nodes bottom up, then statements from the outermost loop inwards."""
 
     def __init__(self, roots: Sequence[UOp], order: Sequence[int],
-                 sites: Callable[[UOp], tuple[Location, ...]]) -> None:
-        self.locs = sites
+                 locs: Callable[[UOp], tuple[Location, ...]]) -> None:
+        self.locs = locs
         self.nodes = toposort(roots)
         self.order = accessors.LoopOrder(order)
         self.names = Names()

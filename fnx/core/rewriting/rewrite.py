@@ -5,7 +5,7 @@
     rules: x + 0 -> x,  --x -> x          -(-(x + 0))   ->   x
 
 An unchanged graph comes back as the same object. The result of a rule is visited in turn, so
-rules need not build simplified nodes. New nodes get the sites of the node that they replace.
+rules need not build simplified nodes. New nodes get the locations of the node that they replace.
 
 >>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.int32, (3,))
@@ -222,14 +222,14 @@ class RewriteRule:
         captures = match(self.pattern, node)
         if captures is None or (self.guard is not None and not self.guard(**captures)):
             return None
-        site = current_loc.loc
+        loc = current_loc.loc
         if node.locs:
             current_loc.loc = node.locs[0]
         try:
             new = build_from(self.replacement, captures, node) \
                 if isinstance(self.replacement, UPat) else self.replacement(**captures)
         finally:
-            current_loc.loc = site
+            current_loc.loc = loc
         if new is None or new is node:
             return None
         if new.dtype is not node.dtype or new.shape != node.shape:

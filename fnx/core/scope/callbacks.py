@@ -152,9 +152,9 @@ def _batch_index(arg: op_args.Callback, k: int, lane: tuple[int, ...]) -> tuple[
     return tuple([i for i, (_, batched) in zip(lane, arg.lanes) if batched[k]])
 
 
-def _call(handle: Handle, given: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:
+def _call(handle: Handle, args: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:
     try:
-        return handle.call(given, shapes)
+        return handle.call(args, shapes)
     except CallbackError:
         raise
     except Exception as e:

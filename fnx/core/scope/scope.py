@@ -136,16 +136,16 @@ def open_scopes() -> list[Scope]:
 
 def _open_transforms() -> list[tuple[str, Location | None]]:
     transforms = [(s.name, s.opened_at) for s in _state.scopes]
-    for i, (depth, name, site) in enumerate(_named_regions.get()):
-        transforms.insert(min(depth, len(_state.scopes)) + i, (name, site))
+    for i, (depth, name, loc) in enumerate(_named_regions.get()):
+        transforms.insert(min(depth, len(_state.scopes)) + i, (name, loc))
     return transforms[::-1]
 
 
 @contextlib.contextmanager
-def named_region(name: str, site: Location | None) -> Iterator[None]:
+def named_region(name: str, loc: Location | None) -> Iterator[None]:
     """Name a part of the user's program; errors list it among the transforms."""
     saved = _named_regions.get()
-    _named_regions.set((*saved, (len(_state.scopes), name, site)))
+    _named_regions.set((*saved, (len(_state.scopes), name, loc)))
     try:
         yield
     finally:
@@ -229,7 +229,7 @@ def run_outside(f: Callable[[], T]) -> T:
     ``__exit__``. It cannot arrive between the end of f and the end of the ``finally`` block, which
     contains no call.
     """
-    scopes, owner, values, site = _state.scopes, _state.leaf_owner, _state.values, current_loc.loc
+    scopes, owner, values, loc = _state.scopes, _state.leaf_owner, _state.values, current_loc.loc
     thread = threading.get_ident()
     saved_token = pending_tokens.get(thread)
     try:
@@ -239,7 +239,7 @@ def run_outside(f: Callable[[], T]) -> T:
         return f()
     finally:
         _state.scopes, _state.leaf_owner = scopes, owner
-        _state.values, current_loc.loc = values, site
+        _state.values, current_loc.loc = values, loc
         if saved_token is not None:
             pending_tokens[thread] = saved_token
 
@@ -318,8 +318,8 @@ def _batched_value_error(node: UOp, requested: UOp) -> TracedValueError:
 
 def _describe_value(requested: UOp) -> str:
     text = f"a traced {requested.dtype}{list(requested.shape)}"
-    site = choose_location(requested.locs)
-    return f"{text} computed at {format_location(site)}" if site else text
+    loc = choose_location(requested.locs)
+    return f"{text} computed at {format_location(loc)}" if loc else text
 
 
 def _no_value_error(leaf: UOp, requested: UOp) -> LeakedTracerError | TracedValueError:

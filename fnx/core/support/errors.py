@@ -46,7 +46,7 @@ def choose_location(locs: Sequence[Location]) -> Location | None:
         lines.add((frame.f_code.co_filename, frame.f_lineno))
         files.add(frame.f_code.co_filename)
         frame = frame.f_back
-    for is_candidate in (lines.__contains__, lambda site: site[0] in files):
+    for is_candidate in (lines.__contains__, lambda loc: loc[0] in files):
         chosen = next(filter(is_candidate, reversed(locs)), None)
         if chosen is not None:
             return chosen
@@ -108,7 +108,7 @@ class FnxError(Exception):
 
     def narrow_location(self, codes: Iterable[CodeType]) -> None:
         """Narrow the candidate lines to those in the code objects of the function that ran."""
-        candidates = [site for site in self.locs for code in codes if _has_line(code, site)]
+        candidates = [loc for loc in self.locs for code in codes if _has_line(code, loc)]
         if candidates:
             self.loc = self.loc if self.loc in candidates else candidates[-1]
             self.locs = ()  # decided: outer functions have no better information
@@ -137,9 +137,9 @@ def _has_line(code: CodeType, loc: Location) -> bool:
 def _format_transforms(inside: Sequence[tuple[str, Location | None]]) -> str:
     """Format nested transforms: ``scan of cell (m.py:9) in jit of f (m.py:20)``."""
     names = []
-    for (name, site), run in itertools.groupby(inside):
+    for (name, loc), run in itertools.groupby(inside):
         times = len(list(run))
-        names.append(f"{name} ({format_location(site)}){f' {times} times' if times > 1 else ''}")
+        names.append(f"{name} ({format_location(loc)}){f' {times} times' if times > 1 else ''}")
     more = len(names) - MAX_SHOWN_TRANSFORMS
     return " in ".join(names[:MAX_SHOWN_TRANSFORMS]) + (f" in {more} more" if more > 0 else "")
 

@@ -39,4 +39,4 @@ def share_bindings(text: str, pattern: Sequence[int]) -> str:
 
     text = _STORAGE.sub(declared, text)
     text = _UNIFORM.sub(f"@group(0) @binding({max(pattern, default=-1) + 1}) var<uniform>", text)
-    return _BUFFER_NAME.sub(lambda found: f"g{pattern[int(found[1])]}", text)
+    return _BUFFER_NAME.sub(lambda match: f"g{pattern[int(match[1])]}", text)

@@ -14,7 +14,7 @@ every STORE has them, and no REDUCE or STAGE is over them. Threads of a group co
 statement may have THREAD ranges of its own, a STAGE in SHARED memory is filled over one, and such
 stages serve to reduce over one (lower/emit/lower_threads.py).
 
->>> RANGE_KINDS["PAR"].given, sorted(LOOP_KINDS), sorted(ID_KINDS)
+>>> RANGE_KINDS["PAR"].is_parallel, sorted(LOOP_KINDS), sorted(ID_KINDS)
 (True, ['GRID', 'PAR', 'SEQ', 'THREAD'], ['GRID', 'THREAD'])
 """
 
@@ -28,21 +28,22 @@ class RangeKind(Record):
 
     Attributes:
         lowered_to: "loop", "instances" or "lanes".
-        given: whether its iterations run in parallel, and all computation is inside the range.
+        is_parallel: whether its iterations run in parallel, and all computation is inside the
+            range.
         has_id: whether a program runs a single iteration, and gets its number.
         max_ranges: maximum number of ranges of this kind in a kernel; None: any number.
     """
 
     lowered_to: str
-    given: bool = False
+    is_parallel: bool = False
     has_id: bool = False
     max_ranges: int | None = None
 
 
 RANGE_KINDS = {
-    "GRID": RangeKind("loop", given=True, has_id=True),
+    "GRID": RangeKind("loop", is_parallel=True, has_id=True),
     "THREAD": RangeKind("loop", has_id=True),
-    "PAR": RangeKind("loop", given=True, max_ranges=1),
+    "PAR": RangeKind("loop", is_parallel=True, max_ranges=1),
     "SEQ": RangeKind("loop"),
     "UNROLL": RangeKind("instances"),
     "VEC": RangeKind("lanes"),
@@ -51,7 +52,7 @@ RANGE_KINDS = {
 LOOP_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.lowered_to == "loop")
 WORKER_KIND = next(name for name, kind in RANGE_KINDS.items() if kind.max_ranges == 1)  # PAR
 REPLICATED_KINDS = frozenset(RANGE_KINDS) - LOOP_KINDS  # kinds that become instances or lanes
-PARALLEL_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.given)
+PARALLEL_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.is_parallel)
 ID_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.has_id)
 
 SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")  # memory spaces of STAGEs

@@ -207,7 +207,7 @@ def with_gc_disabled(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
     Without the collector, creating nodes costs half as much.
     """
     thread, was_enabled = get_ident(), gc.isenabled()
-    scopes, site = scope.open_scopes(), current_loc.loc
+    scopes, loc = scope.open_scopes(), current_loc.loc
     depth = len(scopes)
     try:
         if was_enabled:
@@ -216,7 +216,7 @@ def with_gc_disabled(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
         return f(*args, **kwargs)
     finally:  # Ctrl-C is raised after calls and on backward jumps only: not before ``enable``
         del scopes[depth:]
-        current_loc.loc = site
+        current_loc.loc = loc
         if was_enabled:
             if thread in _gc_disabled_threads:
                 del _gc_disabled_threads[thread]

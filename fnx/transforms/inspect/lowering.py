@@ -344,7 +344,7 @@ class Lowering(SignatureInfo):
         return out
 
     @cached_property
-    def _sites(self) -> set[Any]:
+    def _locs(self) -> set[Any]:
         nodes = toposort([self.graph], into_functions=True)
         return {site for n in nodes for site in n.locs}
 
@@ -367,12 +367,12 @@ class Lowering(SignatureInfo):
         return list(dict.fromkeys(k.node for k in self.kernels))
 
     def _pretty(self, nodes: UOp | list[UOp]) -> str:
-        return show.pretty(nodes, sites=self._sites, inputs=self._input_names,
+        return show.pretty(nodes, locs=self._locs, inputs=self._input_names,
                            scopes=nodes is not self.commands)
 
     def _groups(self) -> str:
         fusion = next(ran.after for ran in self.passes if ran.name == "kernelize")
-        return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._input_names))
+        return "\n".join(show.pretty_groups(fusion.groups, self._locs, self._input_names))
 
     def _untiled(self) -> str:
         kernels = dict.fromkeys(ran.after.kernel for ran in self.passes

@@ -111,7 +111,7 @@ def test_movements_are_in_the_index() -> None:
     x = build.param(0, F, (4, 6))
     y = build.flip(build.permute(build.reshape(x, (4, 2, 3)), (2, 0, 1)), (1,))
     y = build.pad(build.shrink(y, ((1, 3), (0, 4), (0, 2))), ((0, 0), (1, 0), (0, 0)), 7)
-    assert pretty(build.function([y], 1, "f"), sites=False).splitlines()[1].split("  #")[0] \
+    assert pretty(build.function([y], 1, "f"), locs=False).splitlines()[1].split("  #")[0] \
         .strip() == "t0[i, j, k] = x0[4 - j, 3*k + i + 1] if 1 <= j < 5 else 7"
 
 
@@ -139,6 +139,6 @@ def test_text_with_lines_of_the_user() -> None:
     finally:
         current_loc.loc = None
     assert pretty(node).endswith("float32[19]  user.py:5")
-    assert "user.py" in pretty(node, sites={("/home/a/user.py", 5)})
-    assert "user.py" not in pretty(node, sites=False)
-    assert "user.py" not in pretty(node, sites={("other.py", 5)})
+    assert "user.py" in pretty(node, locs={("/home/a/user.py", 5)})
+    assert "user.py" not in pretty(node, locs=False)
+    assert "user.py" not in pretty(node, locs={("other.py", 5)})
