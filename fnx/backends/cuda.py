@@ -5,9 +5,9 @@
     a call      one copy of the words of all its kernels, one launch of a graph of them
 
 Each command buffer has one graph: its kernels read their words from a block of device memory that
-belongs to the graph. A call leases a block of pinned host memory, writes the addresses of this call
+belongs to the graph. A call acquires a block of pinned host memory, writes this call's addresses
 there and copies it, in stream order; there is no copy if the words equal those of the previous
-call. A leased block is returned when the timeline has passed its copy, so calls in flight never
+call. An acquired block is returned when the timeline has passed its copy, so calls in flight never
 share one.
 
 None of this has run on hardware so far: the tests run it on a recording driver, and compare types,
@@ -237,7 +237,7 @@ class CudaDriver(AbortableDriver):
             self._flush()
             for start in range(0, value.nbytes, pinned_memory.MAX_BLOCK):
                 size = min(pinned_memory.MAX_BLOCK, value.nbytes - start)
-                block = self.pinned.lease(size)
+                block = self.pinned.acquire(size)
                 ctypes.memmove(block, source + start, size)
                 self._call("cuMemcpyHtoDAsync_v2", address + start, block, size, self.stream)
                 self.pinned.behind(self._record())
@@ -252,7 +252,7 @@ class CudaDriver(AbortableDriver):
         """Queue a copy to pinned memory, followed by an event."""
         with self._lock:
             self._flush()
-            block = self.pinned.lease_block(nbytes)
+            block = self.pinned.acquire_block(nbytes)
             self._call("cuMemcpyDtoHAsync_v2", block[1], memory + offset, nbytes, self.stream)
             return pinned_memory.PinnedCopy(self.pinned, block, nbytes, self._record(), self.wait)
 
@@ -318,11 +318,11 @@ class CudaDriver(AbortableDriver):
         self._run([launch.kernel.symbol for launch in launches])
 
     def _send(self, words: np.ndarray[Any, Any], block: int) -> None:
-        """Copy words to a block of device memory, through a leased block of pinned memory."""
+        """Copy words to a block of device memory, through a block of pinned memory."""
         if words.nbytes:
-            lease = self.pinned.lease(words.nbytes)
-            ctypes.memmove(lease, words.ctypes.data, words.nbytes)
-            self._call("cuMemcpyHtoDAsync_v2", block, lease, words.nbytes, self.stream)
+            staging = self.pinned.acquire(words.nbytes)
+            ctypes.memmove(staging, words.ctypes.data, words.nbytes)
+            self._call("cuMemcpyHtoDAsync_v2", block, staging, words.nbytes, self.stream)
 
     def _run(self, symbols: Sequence[str]) -> None:
         """Record an event after launched kernels, and thereby after the copy of their words."""

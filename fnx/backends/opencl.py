@@ -86,7 +86,7 @@ _STATUS_FUNCTIONS_KHR = {
 _CREATE_FUNCTIONS_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
-_MAX_LEASED = 64  # leased pieces of pinned memory before their copies are checked
+_MAX_ACQUIRED = 64  # acquired pieces of pinned memory before their copies are checked
 MIN_RECORDED = 8  # launches; fewer are faster when queued one by one
 
 
@@ -284,12 +284,13 @@ class OpenClDriver(AbortableDriver):
         for start in range(0, value.nbytes, MAX_BLOCK):
             chunk = value[start:start + MAX_BLOCK]
             with self._lock:  # else another thread's signal may precede the copy
-                address = self.pinned.lease(chunk.nbytes)
+                address = self.pinned.acquire(chunk.nbytes)
                 ctypes.memmove(address, chunk.ctypes.data, chunk.nbytes)
                 self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, chunk.nbytes,
                                              address, 0, None, None)
-                leased = self.pinned.leased
-                if len(leased) >= _MAX_LEASED or sum([size for size, _ in leased]) >= MAX_BLOCK:
+                acquired = self.pinned.acquired
+                if len(acquired) >= _MAX_ACQUIRED or \
+                        sum([size for size, _ in acquired]) >= MAX_BLOCK:
                     self.pinned.behind(self.signal())
 
     def _pin(self, nbytes: int) -> int:
@@ -318,7 +319,7 @@ class OpenClDriver(AbortableDriver):
     def fetch(self, memory: int, offset: int, nbytes: int) -> PinnedCopy:
         """Queue a copy to pinned memory, followed by a marker."""
         with self._lock:
-            block = self.pinned.lease_block(nbytes)
+            block = self.pinned.acquire_block(nbytes)
             self.cl.clEnqueueReadBuffer(self.queue, memory, 0, offset, nbytes, block[1], 0, None,
                                         None)
             return PinnedCopy(self.pinned, block, nbytes, self.signal(), self.wait)

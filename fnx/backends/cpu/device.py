@@ -1,7 +1,7 @@
 """The host as a queue device: pooled memory, kernels from LLVM, a native command loop.
 
 A command buffer is encoded once into words that the native loop interprets (runtime.py). A call
-writes its argument pointers into a leased block and passes two addresses to the native loop. Short
+writes its argument pointers into a pooled block and passes two addresses to the native loop. Short
 buffers run on the calling thread if nothing is pending; longer ones are queued for the workers. PAR
 ranges are split into chunks whose limits depend only on the kernel and the target, so the number of
 workers changes no bit of a result.
@@ -253,22 +253,22 @@ class CpuCommandBuffer(PooledCommandBuffer):
             if self._shared:
                 queue.ensure_workers(self._scratch)
             return False
-        lease = self.free_call_states.pop() if self.free_call_states else self._new_call_state()
+        state = self.free_call_states.pop() if self.free_call_states else self._new_call_state()
         temporary = self._allocate_temporary(functools.partial(PoolBlock, self._pool))
-        self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
+        self._pack(state[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
         if here:
             for storage in outs:
                 storage.timeline = 0
-            run, block = self._run, lease[1]
+            run, block = self._run, state[1]
             if on_commit is not None:  # as in ``CpuQueue.submit``: nothing comes in between
                 on_commit()
                 on_commit = None
             if not run(self._program, block, self._steps, 0):
-                self.free_call_states.append(lease)
+                self.free_call_states.append(state)
                 return True
         nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
-        queue.submit(self._program, lease[1], self._scratch, outs, nbytes, on_commit, self, lease,
+        queue.submit(self._program, state[1], self._scratch, outs, nbytes, on_commit, self, state,
                      temporary, tuple(ins), tuple(outs))
         if self.effects:
             queue.last_effect = queue.submitted
@@ -279,15 +279,15 @@ class CpuCommandBuffer(PooledCommandBuffer):
         """Run it here, in a callback, however long it takes; its memory is freed at the end."""
         for storage in ins:
             storage.wait()
-        lease = self.free_call_states.pop() if self.free_call_states else self._new_call_state()
+        state = self.free_call_states.pop() if self.free_call_states else self._new_call_state()
         temporary = PoolBlock(self._pool, self._private + max(64, self._scratch))
         scratch = temporary.ptr + self._private
-        self._pack(lease[0], 0, scratch, temporary.ptr, 0, *map(_pointer, ins),
+        self._pack(state[0], 0, scratch, temporary.ptr, 0, *map(_pointer, ins),
                    *map(_pointer, outs))
         if on_commit is not None:
             on_commit()
-        self._queue.run_inline(self._program, lease[1], scratch)
-        self.free_call_states.append(lease)
+        self._queue.run_inline(self._program, state[1], scratch)
+        self.free_call_states.append(state)
 
     def _allocate_temporary(self, alloc: Callable[[int], T]) -> T:
         """Allocate the arena of one call, with scratch after it."""
@@ -349,10 +349,10 @@ class CpuCommandBuffer(PooledCommandBuffer):
         """Description of each record."""
         return self._encoded.places
 
-    def running(self, record: int, lease: tuple[Any, int]) -> str:
+    def running(self, record: int, call_state: tuple[Any, int]) -> str:
         """Describe what a record does, and the iteration of each loop around it."""
         info = self._encoded.places[record]
-        words = (ctypes.c_int64 * self._words).from_address(lease[1])
+        words = (ctypes.c_int64 * self._words).from_address(call_state[1])
         loops = [f"iteration {words[register]} of {name}" for name, register in info.loops]
         return " in ".join([info.name, *reversed(loops)])
 

@@ -57,7 +57,7 @@ class EncodedProgram(Record):
 
     Attributes:
         memory: the words; ``address`` is their address.
-        words: size of the block that a call leases.
+        words: size of the block that a call acquires.
         places: descriptions of the records.
     """
 

@@ -221,10 +221,10 @@ def _new_storage(f: IRFunction, known: str, row: str, signal: str, holdings: str
 
 
 @ir_function
-def _release(f: IRFunction, found: str) -> None:
+def _release(f: IRFunction, result: str) -> None:
     """Release the result of a call, which is 0 if the call failed."""
-    with f.when("ne", found, 0):
-        f.call("Py_DecRef", found)
+    with f.when("ne", result, 0):
+        f.call("Py_DecRef", result)
 
 
 @ir_function

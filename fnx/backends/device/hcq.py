@@ -1,7 +1,7 @@
 """Hardware-independent command queues: command decoding, the timeline, and in-flight resources.
 
 A COMMANDS node becomes a tuple of ``Command``; a backend encodes each by its op. Submissions to one
-queue run in order, and each has a number on the queue's timeline (``Signal``). A call leases what
+queue run in order, and each has a number on the queue's timeline (``Signal``). A call acquires what
 it writes apart from its arguments (an argument block and an arena), and ``InFlight`` retains all of
 it until the number is reached. So calls in flight, threads and re-entrant calls never share memory.
 
@@ -101,8 +101,8 @@ class QueuedLoop:
 
     @property
     def memory(self) -> tuple[UOp, ...]:
-        own = () if self.flag is None else (self.flag,)
-        return (*own, *slots_of(self.test), *slots_of(self.body))
+        flags = () if self.flag is None else (self.flag,)
+        return (*flags, *slots_of(self.test), *slots_of(self.body))
 
 
 class QueuedBranch:
@@ -190,8 +190,8 @@ class PooledCommandBuffer(CommandBuffer):
     names: tuple[str, ...]
 
     @abstractmethod
-    def running(self, record: int, lease: Any) -> str:
-        """Describe what the record with this number does, in a call with this lease."""
+    def running(self, record: int, call_state: Any) -> str:
+        """Describe what the record with this number does, in a call with this state."""
 
 
 class _InFlightEntry:
@@ -202,12 +202,12 @@ class _InFlightEntry:
     long.
     """
 
-    __slots__ = ("value", "start", "stop", "buffer", "lease", "resources")
+    __slots__ = ("value", "start", "stop", "buffer", "call_state", "resources")
 
-    def __init__(self, value: int, start: int, stop: int, buffer: PooledCommandBuffer, lease: Any,
-                 resources: tuple[Any, ...]) -> None:
+    def __init__(self, value: int, start: int, stop: int, buffer: PooledCommandBuffer,
+                 call_state: Any, resources: tuple[Any, ...]) -> None:
         self.value, self.start, self.stop = value, start, stop
-        self.buffer, self.lease, self.resources = buffer, lease, resources
+        self.buffer, self.call_state, self.resources = buffer, call_state, resources
 
 
 class InFlight:
@@ -232,24 +232,26 @@ class InFlight:
         """Timeline value of the oldest submission; there must be one."""
         return self._entries[0].value
 
-    def keep(self, value: int, nbytes: int, buffer: PooledCommandBuffer, lease: Any,
+    def keep(self, value: int, nbytes: int, buffer: PooledCommandBuffer, call_state: Any,
              *resources: Any) -> None:
-        """Retain ``resources`` until the timeline has passed ``value``; then return the lease."""
+        """Retain ``resources`` until the timeline has passed ``value``; then return the
+        call state."""
         start = self._entries[-1].stop if self._entries else 0
-        self._entries.append(_InFlightEntry(value, start, start + nbytes, buffer, lease, resources))
+        self._entries.append(_InFlightEntry(value, start, start + nbytes, buffer, call_state,
+                                            resources))
 
     def release(self, completed: int) -> None:
         """Release everything up to a timeline value."""
         entries = self._entries
         while entries and entries[0].value <= completed:
             done = entries.popleft()
-            done.buffer.free_call_states.append(done.lease)
+            done.buffer.free_call_states.append(done.call_state)
 
     def running(self, record: int) -> str:
         """Describe what a record of the oldest submission in flight does."""
         if not self._entries:
             return "the queue"
-        return self._entries[0].buffer.running(record, self._entries[0].lease)
+        return self._entries[0].buffer.running(record, self._entries[0].call_state)
 
 
 class SharedBlock:

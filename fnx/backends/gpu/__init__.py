@@ -1,6 +1,6 @@
 """Devices with their own memory and queues: the layers above their drivers.
 
-    device.py               encodes commands; leases memory; loops and conditions on the host
+    device.py               encodes commands; acquires memory; loops and conditions on the host
     static_launches.py      commands that do not depend on the host: recorded and replayed
     memory.py               storages, and a pool of free blocks by size class
     transfer.py             copies from device to device; pinned_memory.py holds their chunks

@@ -1,4 +1,4 @@
-"""A device above its driver: encodes commands, leases memory, interprets loops and conditions.
+"""A device above its driver: encodes commands, acquires memory, interprets loops and conditions.
 
 A command buffer is checked when it is encoded, and its arguments at each submission, before the
 first command is queued. Then EXECs go to the driver in order; what runs in Python (CALLBACK, SORT),

@@ -84,7 +84,7 @@ class GpuPool:
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
-        self.held = self.kept = 0
+        self.held = self.free_bytes = 0
         self.on_free: Callable[[DeviceMemory], None] = lambda memory: None
         self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
         self.on_all_done: Callable[[], None] = lambda: None
@@ -112,7 +112,7 @@ class GpuPool:
                 # The lowest one for the host, so that several allocations get the same ones again.
                 index = free.index(min(free)) if from_host else -1
                 block = PoolMemory(size, from_host, free.pop(index))
-                self.kept -= size
+                self.free_bytes -= size
             else:
                 block = PoolMemory(size, from_host, self._alloc(size, nbytes))
             self._deaths.watch(owner, block)
@@ -250,9 +250,9 @@ class GpuPool:
         """Reclaim the memory of dead owners."""
         for block in self._deaths.released():
             size = block.size
-            if self.kept + size <= MAX_FREE_BYTES:
+            if self.free_bytes + size <= MAX_FREE_BYTES:
                 self._free.setdefault((size, block.from_host), []).append(block.memory)
-                self.kept += size
+                self.free_bytes += size
             else:
                 self.held -= size
                 self._release(block.memory)
@@ -271,13 +271,13 @@ class GpuPool:
                 while free:
                     self._release(free.pop())
                     self.held -= size
-                    self.kept -= size
+                    self.free_bytes -= size
 
     def stats(self) -> dict[str, int]:
         """Bytes taken from the driver, and how many of them are free."""
         with self._lock:
             self._settle()
-        return {"held": self.held, "free": self.kept}
+        return {"held": self.held, "free": self.free_bytes}
 
 
 class ArenaMemory:

@@ -18,18 +18,18 @@ _MIN_BLOCK = 4 << 10
 class PinnedPool:
     """A pool of pinned host memory, in blocks of powers of two.
 
-    A block is leased, then returned once the timeline has passed a value.
+    A block is acquired, then returned once the timeline has passed a value.
     """
 
     def __init__(self, alloc: Callable[[int], int], done: Callable[[int], bool],
                  wait: Callable[[int], None]) -> None:
         self._alloc, self._done, self._wait = alloc, done, wait
         self._free: dict[int, list[int]] = {}
-        self.leased: list[tuple[int, int]] = []                       # without a timeline value yet
+        self.acquired: list[tuple[int, int]] = []                     # without a timeline value yet
         self._pending_values: deque[tuple[int, list[tuple[int, int]]]] = deque()
         self.held = 0
 
-    def lease(self, nbytes: int) -> int:
+    def acquire(self, nbytes: int) -> int:
         """Return the address of ``nbytes`` bytes for a copy queued before the next call of
         ``behind``.
         """
@@ -45,23 +45,23 @@ class PinnedPool:
         else:
             address = self._alloc(size)
             self.held += size
-        self.leased.append((size, address))
+        self.acquired.append((size, address))
         return address
 
-    def lease_block(self, nbytes: int) -> tuple[int, int]:
-        """Lease a block (its size and address) until it is returned by ``return_block``."""
-        self.lease(nbytes)
-        return self.leased.pop()
+    def acquire_block(self, nbytes: int) -> tuple[int, int]:
+        """Acquire a block (its size and address) until it is returned by ``return_block``."""
+        self.acquire(nbytes)
+        return self.acquired.pop()
 
     def return_block(self, value: int, piece: tuple[int, int]) -> None:
         """Return a block once the timeline has passed this value."""
         self._pending_values.append((value, [piece]))
 
     def behind(self, value: int) -> None:
-        """Return all leased blocks once the timeline has passed this value."""
-        if self.leased:
-            self._pending_values.append((value, self.leased))
-            self.leased = []
+        """Return all acquired blocks once the timeline has passed this value."""
+        if self.acquired:
+            self._pending_values.append((value, self.acquired))
+            self.acquired = []
 
     def _settle(self) -> None:
         for size, address in self._pending_values.popleft()[1]:

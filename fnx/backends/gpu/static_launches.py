@@ -239,8 +239,8 @@ class StaticLaunchPlan:
 
     def forget(self, memory: DeviceMemory) -> None:
         """Drop the records on this memory."""
-        for record in [found for found in self.records.lru_records
-                       if memory in found.key or memory in found.fresh]:
+        for record in [r for r in self.records.lru_records
+                       if memory in r.key or memory in r.fresh]:
             self.records.drop(record)
 
 

@@ -397,14 +397,14 @@ LIBRARY_BYTES = 32 << 10   # bytes of a library besides its objects, which are t
 class _Linker:
     """LLVM's linker, freed when its quota of libraries is used up and all of them are freed."""
 
-    __slots__ = ("ref", "given", "freed")
+    __slots__ = ("ref", "added", "freed")
 
     def __init__(self) -> None:
         error = _Message()
         # JITLink, which allocates one block of memory per object: the other linker maps sections
         # separately, and ends the process if two are over 2 GB apart.
         self.ref = _llvm().CreateLLJITCompiler(None, True, True, error.reference)
-        self.given = self.freed = 0
+        self.added = self.freed = 0
         if not self.ref:
             raise DeviceError(f"LLVM has no linker for this machine: {error.take()}")
 
@@ -430,7 +430,7 @@ def _free_dead_libraries() -> None:
         lib.LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
         error.take()
         linker.freed += 1
-        if linker.freed == linker.given == MAX_LIBRARIES:
+        if linker.freed == linker.added == MAX_LIBRARIES:
             lib.LLJITDispose(linker.ref)
 
 
@@ -441,9 +441,9 @@ _linkers: list[_Linker] = []          # the current one
 
 def _linker() -> _Linker:
     """Return the linker for the next library."""
-    if not _linkers or _linkers[0].given == MAX_LIBRARIES:
+    if not _linkers or _linkers[0].added == MAX_LIBRARIES:
         _linkers[:] = [_Linker()]
-    _linkers[0].given += 1
+    _linkers[0].added += 1
     return _linkers[0]
 
 
