@@ -51,15 +51,15 @@ MASKED_LOAD = "masked LOAD"
 def find_features(state: Any) -> set[Feature]:
     """Return what passes look for in the graphs of a state, also inside FUNCTIONs: ops, dtypes,
     whether a LOAD has a condition, and whether that of a WHERE is unlikely."""
-    found: set[Feature] = set()
+    features: set[Feature] = set()
     for node in toposort(find_graphs(state), into_functions=True):
-        found.add(node.op)
-        found.add(node.dtype)
+        features.add(node.op)
+        features.add(node.dtype)
         if node.op is ops.LOAD and len(node.src) > 1:
-            found.add(MASKED_LOAD)
+            features.add(MASKED_LOAD)
         elif node.op is ops.WHERE and node.arg == ops.UNLIKELY:
-            found.add(ops.UNLIKELY)
-    return found
+            features.add(ops.UNLIKELY)
+    return features
 
 
 class Pass(Record):

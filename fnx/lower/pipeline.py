@@ -159,9 +159,9 @@ def loop_kernels(commands: UOp, target: Target) -> UOp:
         return commands
 
     def tiled(kernel: UOp) -> UOp:
-        made: ScheduledKernels = Driver(target).run_cached(
+        scheduled: ScheduledKernels = Driver(target).run_cached(
             lowering.tiling, ScheduleInput(kernel, None))
-        return made.parts[-1].kernel
+        return scheduled.parts[-1].kernel
     converted: UOp = convert_loops(commands, target, tiled)
     return converted
 
@@ -173,7 +173,7 @@ def explain_loops(fn: UOp, _: UOp) -> list[str]:
     def report(loop: UOp, what: str) -> None:
         lines.append(f"{kernel_label(f'{loop.op.name.lower()} {loop.arg.name}', loop.locs)}: "
                      f"{what}")
-    lift_to_bodies(partial(fuse_loop_into_kernel, tell=report))(fn)
+    lift_to_bodies(partial(fuse_loop_into_kernel, report=report))(fn)
     return lines
 
 

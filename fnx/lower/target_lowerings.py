@@ -126,7 +126,7 @@ class TargetLowering(Record):
     module: Callable[[str, str], str]
     extents: Callable[[UOp], Mapping[str, UOp]]
     contraction_schedule: Callable[[Contraction, Target],
-                                   Schedule | None] = lambda found, target: None
+                                   Schedule | None] = lambda contraction, target: None
     schedule_for_knobs: Callable[[UOp, Target, TuningKnobs], Schedule] = schedule_for_knobs
     native_sort: bool = False
     loop_kernels: bool = False

@@ -4,7 +4,7 @@
 
 A call through ctypes takes half a microsecond, and so does writing an argument block from Python.
 This function is a native builtin (Python's C API, in LLVM IR): it reads ``ptr`` of the storages
-itself, writes the block on the stack and runs the commands. So no block is acquired, and no exception
+itself, writes the block on the stack and runs the commands. No block is acquired, and no exception
 can occur in between. Long work releases the GIL. The workers help if there are some, if their
 scratch is large enough, and if no other thread leads them.
 

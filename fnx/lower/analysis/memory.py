@@ -184,7 +184,7 @@ class _FreeList:
         if gap_size:
             self._drop(start)
         if gap_size > size:
-            self._keep(start + size, gap_size - size)
+            self._insert(start + size, gap_size - size)
         return start
 
     def free(self, start: int, size: int) -> None:
@@ -198,9 +198,9 @@ class _FreeList:
         if after is not None:
             self._drop(start + size)
             size += after
-        self._keep(start, size)
+        self._insert(start, size)
 
-    def _keep(self, start: int, size: int) -> None:
+    def _insert(self, start: int, size: int) -> None:
         self.size[start], self.start[start + size] = size, start
         insort(self.by_size, (size, start))
 

@@ -101,13 +101,13 @@ def _separate_ranges(stores: Sequence[UOp], inner_ids: Sequence[int], fresh: int
 
 def _split_choices(store: UOp) -> tuple[UOp | None, list[IndexSubset]]:
     """Return the range that the stored value is selected by, and the alternatives."""
-    place, value = store.src
+    index, value = store.src
     r: UOp | None = None
     parts: list[IndexSubset] = []
     low = 0
     while value.op is ops.WHERE and value.src[0].op is ops.CMPLT:
         counter, end = value.src[0].src
-        if counter.op is not ops.RANGE or counter not in place.src or r not in (None, counter) \
+        if counter.op is not ops.RANGE or counter not in index.src or r not in (None, counter) \
                 or end.op is not ops.CONST or \
                 not low < build.const_of(end) < symbolic.bounds(counter)[1] + 1:
             break
@@ -132,11 +132,11 @@ def _chunks(lengths: list[int]) -> int:
 def _part_store(store: UOp, r: UOp, part: IndexSubset, q: UOp, outer: UOp) -> UOp:
     """Return the STORE of one part: r is replaced by the chunk and the offset within it."""
     counter = Expr(outer) * Expr(extent(q)) + Expr(q) + part.low
-    index = symbolic.simplify(counter.node)
+    position = symbolic.simplify(counter.node)
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node is r:
-            return index
+            return position
         if node.op is ops.INDEX:
             return node.replace(src=(src[0], *map(symbolic.simplify, src[1:])))
         if node.op is ops.LOAD and len(src) > 1:
@@ -144,8 +144,8 @@ def _part_store(store: UOp, r: UOp, part: IndexSubset, q: UOp, outer: UOp) -> UO
             return build.load(src[0], None if valid is _TRUE else valid)
         return None
 
-    place, value = rebuild((store.src[0], part.value), visit)
-    return copy_locs(build.store(place, value), store)
+    index, value = rebuild((store.src[0], part.value), visit)
+    return copy_locs(build.store(index, value), store)
 
 
 _TRUE = build.const(True, dtypes.bool_)

@@ -96,10 +96,10 @@ class Expressions:
     def value(self, root: UOp, index: Tokens) -> UOp:
         """Return the value of a node at an index."""
         for node, at in self.walk.all(root, index):
-            self.done[node, at] = self._made(node, at)
+            self.done[node, at] = self._compute(node, at)
         return self.done[root, index]
 
-    def place(self, node: UOp, index: Tokens) -> UOp:
+    def element(self, node: UOp, index: Tokens) -> UOp:
         """Return the element of a node that is in memory."""
         slot = self.slots.setdefault(_skip_reshapes(node), len(self.slots))
         return build.index_into(build.ref(slot, node.dtype, node.shape), *map(self.index, index))
@@ -107,9 +107,9 @@ class Expressions:
     def index(self, token: Token) -> UOp:
         return index_node(token, self.loops, self.tokens)
 
-    def _made(self, node: UOp, index: Tokens) -> UOp:
+    def _compute(self, node: UOp, index: Tokens) -> UOp:
         if self.walk.is_loaded(node):
-            return build.load(self.place(node, index))
+            return build.load(self.element(node, index))
         if node.op is ops.CONST:
             return node
         if node.op is ops.IOTA:

@@ -34,9 +34,9 @@ class ReassociatedSum:
         """Return False: nothing else is computed here."""
         return False
 
-    def build(self, unread: Container[UOp] = ()) -> ReduceKernel:
+    def build(self, unused: Container[UOp] = ()) -> ReduceKernel:
         """Return the kernel; the compiler chooses its schedule."""
-        results = [] if self.fold.result in unread else [(self.fold, self.total)]
+        results = [] if self.fold.result in unused else [(self.fold, self.total)]
         stores, operands = self.frame.stores(results)
         order = sorted(n.arg.id for n in toposort(stores) if n.op is ops.RANGE)
         kernel = build.kernel(stores, "exchanged_sum", order)

@@ -193,9 +193,9 @@ def _build_region(facts: RegionAnalysis, products: Sequence[UOp], inside: Sequen
             if user.op is not ops.REDUCE:
                 raise NotFusable(f"{user.op} reads it")
             reductions[user] = _stored_node(facts, user)
-    known, stored = frozenset(products), frozenset(reductions.values())
+    known, stored_nodes = frozenset(products), frozenset(reductions.values())
     # and values computed from these, which are inlined, too
-    computed_after = {*reductions, *stored}
+    computed_after = {*reductions, *stored_nodes}
     for node in facts.nodes:
         if (node.op.kind == "elementwise" or node.op in VIEW_OPS) and node not in inside_set \
                 and any(s in computed_after for s in node.src):
@@ -206,8 +206,8 @@ def _build_region(facts: RegionAnalysis, products: Sequence[UOp], inside: Sequen
                 for factor in facts.factors(n)], inside_set)
 
     def is_memory(node: UOp) -> bool:
-        if node in stored or node.op is ops.REDUCE:
-            return node in stored or node not in known
+        if node in stored_nodes or node.op is ops.REDUCE:
+            return node in stored_nodes or node not in known
         return node in prepared or (
             node not in inside_set and node not in computed_after and not facts.is_inlined(node))
 

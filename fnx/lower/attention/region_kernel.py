@@ -168,11 +168,11 @@ class RegionKernel:
 
     # ---- the kernel
 
-    def build(self, unread: Container[UOp] = ()) -> ReduceKernel:
-        """Return the kernel; reductions in ``unread`` are not written.
+    def build(self, unused: Container[UOp] = ()) -> ReduceKernel:
+        """Return the kernel; reductions in ``unused`` are not written.
 
         Raises:
-            Unfit: it would need a value that it computes.
+            NotFusable: it would need a value that it computes.
         """
         frame, length = self.frame, self.length
         next_id = 1 + max(r.arg.id for r in frame.loops.values())
@@ -197,10 +197,10 @@ class RegionKernel:
         results = zip(self.terms, self._results(build.results(loop)))
         row_results = [(t.reduction, self.rows.step(self._tile_row_sum(t, self.rows), self.t, stop))
                        for t in self.row_terms if self.rows is not None and
-                       t.reduction.result not in unread]
+                       t.reduction.result not in unused]
         skips = bound is not None and not bound.data  # that it stops early is known statically
         return self._kernel([(t.reduction, self._reduce_lanes(t, value)) for t, value in results
-                             if t.reduction.result not in unread], row_results, skips)
+                             if t.reduction.result not in unused], row_results, skips)
 
     def _reduce_lanes(self, term: RegionTerm, value: UOp) -> UOp:
         """Reduce a value that is the same for all lanes: one loop carries all values."""
@@ -210,7 +210,7 @@ class RegionKernel:
     def _at_block(self, value: UOp, r: UOp) -> UOp:
         """Evaluate a value for the current block, in a loop over it."""
         along, j = self.frame.j, build.add(self.start, r)
-        inside = self._inside(r)
+        inside = self._in_bounds(r)
 
         def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
             if node is along:
@@ -220,7 +220,7 @@ class RegionKernel:
             return None
         return rebuild([value], visit)[0]
 
-    def _inside(self, r: UOp) -> UOp | None:
+    def _in_bounds(self, r: UOp) -> UOp | None:
         """Return the condition that a column of a block is in bounds; None if it always is."""
         if not self.length % self.block:
             return None
@@ -255,7 +255,7 @@ class RegionKernel:
 
     def _mask_bounds(self, value: UOp, otherwise: float, r: UOp) -> UOp:
         """Replace a value out of bounds of the axis by ``otherwise``."""
-        inside = self._inside(r)
+        inside = self._in_bounds(r)
         return value if inside is None else \
             build.where(inside, value, build.const_like(value, otherwise))
 
@@ -344,11 +344,11 @@ class RegionKernel:
 
     def _reads(self, fold: RegionReduce) -> list[UOp]:
         """Return the loads of a reduction computed here, at its own index."""
-        slot, own_index = self.frame.slots.get(fold.result), self._place(fold)
+        slot, own_index = self.frame.slots.get(fold.result), self._index_of(fold)
         return [n for n in self.frame.values.done.values() if n.op is ops.LOAD
                 and buffer(n).arg.slot == slot and _varying_indices(indices(n)) == own_index]
 
-    def _place(self, fold: RegionReduce) -> list[UOp]:
+    def _index_of(self, fold: RegionReduce) -> list[UOp]:
         return _varying_indices(map(self.frame.values.index, fold.index))
 
     def _kernel(self, results: Sequence[tuple[RegionReduce, UOp]],
@@ -356,7 +356,7 @@ class RegionKernel:
         frame = self.frame
         stores, operands = frame.stores([*results, *across])
         if self.rows is not None:
-            column, inside = build.add(self.start, self.jq), self._inside(self.jq)
+            column, inside = build.add(self.start, self.jq), self._in_bounds(self.jq)
             stores = [*map(self.rows.store, stores[:len(results)]), *[
                 new for store in stores[len(results):]
                 for new in self.rows.accumulate(store, frame.j, column, inside)]]
@@ -428,6 +428,6 @@ def _finite_max(top: UOp) -> UOp:
     return build.where(finite, top, build.const_like(top, 0))
 
 
-def _varying_indices(places: Iterable[UOp]) -> list[UOp]:
+def _varying_indices(index: Iterable[UOp]) -> list[UOp]:
     """Return the indices without those of axes of length 1."""
-    return [i for i in places if i.op is not ops.CONST]
+    return [i for i in index if i.op is not ops.CONST]

@@ -41,13 +41,13 @@ class RowTile:
     def _is_exact(self) -> bool:
         return self.length % self.count == 0
 
-    def _inside(self, r: UOp) -> UOp | None:
+    def _in_bounds(self, r: UOp) -> UOp | None:
         length_node = build.index_const(self.length)
         return None if self._is_exact else build.lt(build.add(self.first, r), length_node)
 
     def reduce(self, value: UOp) -> UOp:
         """Sum a value over the rows of the tile."""
-        inside = self._inside(self.reduced)
+        inside = self._in_bounds(self.reduced)
         if inside is not None:
             value = build.where(inside, value, build.const_like(value, 0))
         return build.reduce_ranges(value, ops.ADD, [self.reduced])
@@ -66,10 +66,10 @@ class RowTile:
 
     def store(self, store: UOp) -> UOp:
         """Rewrite a STORE of a row to one of a row of the tile."""
-        place, value = store.src
-        place, = substitute([place], {self.row: build.add(self.first, self.inner)})
+        index, value = store.src
+        index, = substitute([index], {self.row: build.add(self.first, self.inner)})
         value, = substitute([value], {self.row: self.at(self.inner)})
-        return build.store(place, value, self._inside(self.inner))
+        return build.store(index, value, self._in_bounds(self.inner))
 
     def accumulate(self, store: UOp, j: UOp, column: UOp, inside: UOp | None) -> list[UOp]:
         """Rewrite a STORE to a sum that starts with 0, to which each tile adds its share."""

@@ -73,9 +73,9 @@ def tile_attention(fn: UOp, target: Target, predict_time: PredictTime | None = N
     calls = _call_results(built)
     results = substitute(fn.src, calls)
     live = set(toposort(results))
-    unread = {node for node, get in calls.items() if get not in live}
-    if unread:
-        built = [blocks.build(unread) for blocks in kernels]
+    unused = {node for node, get in calls.items() if get not in live}
+    if unused:
+        built = [blocks.build(unused) for blocks in kernels]
         results = substitute(fn.src, _call_results([m for m in built if m.reductions]))
     return fn.with_operands(tuple(results))
 
@@ -249,7 +249,7 @@ def _isolate(facts: RegionAnalysis, region: AttentionRegion,
 
 def _call_results(kernels: Sequence[ReduceKernel]) -> dict[UOp, UOp]:
     """Map the reductions to results of kernel calls."""
-    owner = {fold.result: made for made in kernels for fold in made.reductions}
+    owner = {fold.result: kernel for kernel in kernels for fold in kernel.reductions}
     result_of: dict[UOp, UOp] = {}
     stack = list(kernels)[::-1]
     begun: set[int] = set()

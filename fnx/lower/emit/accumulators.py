@@ -198,7 +198,7 @@ class Accumulators(_LoopValues):
                 total = self.values.reduced(s.node, [
                     a for start in range(0, len(partials), n)
                     for a in partials[start + i * per_instance:start + (i + 1) * per_instance]])
-                self.values.remember(s.node, instance, total, s.own)
+                self.values.remember(s.node, instance, total, s.outer_depth)
 
 
 def _pair_index(s: Statement) -> UOp:
@@ -218,7 +218,7 @@ class CarriedValues(_LoopValues):
         super().__init__(values)
         self.carries = {n: carries(n, nodes) for n in nodes if n.op is ops.LOOP}
 
-    def places(self, s: Statement) -> list[tuple[int, UOp, Instance]]:
+    def entries(self, s: Statement) -> list[tuple[int, UOp, Instance]]:
         """Return (position, CARRY, instance) of each carried value."""
         return [(i, carry, at) for i, carry in enumerate(self.carries[s.node])
                 for at in self.values.expansions[carry.ranges].instances()]
@@ -228,7 +228,7 @@ class CarriedValues(_LoopValues):
         values = self.values
         self.held[s] = [self.lines.widen(values.value(nodes[i], at),
                                          values.expansions[carry.ranges].lanes)
-                        for i, carry, at in self.places(s)]
+                        for i, carry, at in self.entries(s)]
 
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
@@ -239,7 +239,7 @@ class CarriedValues(_LoopValues):
         values = self.values
         for s in statements:
             depth = len(values.keys) - 1
-            for (_, carry, at), held in zip(self.places(s), self.held[s]):
+            for (_, carry, at), held in zip(self.entries(s), self.held[s]):
                 values.remember(carry, at, self.lines.phi(held), depth)
         for condition in dict.fromkeys([stop_condition(s.node) for s in statements]):
             if condition is not None:
@@ -271,10 +271,10 @@ class CarriedValues(_LoopValues):
         for s in statements:
             finals: dict[tuple[int, tuple[int, ...]], UOp] = {}
             unrolled: dict[int, tuple[UOp, ...]] = {}
-            for (i, carry, at), final in zip(self.places(s), self.held.pop(s)):
+            for (i, carry, at), final in zip(self.entries(s), self.held.pop(s)):
                 unrolled[i] = values.expansions[carry.ranges].unrolled
                 finals[i, tuple([at[r] for r in unrolled[i]])] = final
             for i, get in enumerate(build.results(s.node)):
                 for at in values.expansions[get.ranges].instances():
                     value_of_get = finals[i, tuple([at[r] for r in unrolled[i]])]
-                    values.remember(get, at, value_of_get, s.own)
+                    values.remember(get, at, value_of_get, s.outer_depth)

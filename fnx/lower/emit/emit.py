@@ -146,7 +146,7 @@ class _Emitter:
 
     def sync(self, inner: LoopNest) -> None:
         """Emit a barrier."""
-        if self.guarded or any(s.node.op is ops.LOOP and s.own < inner.depth
+        if self.guarded or any(s.node.op is ops.LOOP and s.outer_depth < inner.depth
                                for s in inner.statements):
             raise KernelError("expected memory that threads share filled where all of them come",
                               hint="stage it outside of the loop that some of them leave early")
@@ -181,10 +181,10 @@ class _Emitter:
             self.numbered(inner, r)
             return
         reduces = [s for s in inner.statements
-                   if s.node.op is ops.REDUCE and s.own < inner.depth]
-        outermost = [s for s in reduces if s.own == inner.depth - 1]
+                   if s.node.op is ops.REDUCE and s.outer_depth < inner.depth]
+        outermost = [s for s in reduces if s.outer_depth == inner.depth - 1]
         iters = [s for s in inner.statements
-                 if s.node.op is ops.LOOP and s.own == inner.depth - 1]
+                 if s.node.op is ops.LOOP and s.outer_depth == inner.depth - 1]
         self.accumulators.start(outermost)
         self.carries.start(iters)
         double_buffers = DoubleBuffers(inner, self.values, self.lines, self.target)

@@ -32,22 +32,23 @@ from fnx.lower.analysis.split_index_sets import are_disjoint
 
 
 class Statement:
-    """A node that runs in the loops ``path``; those from ``path[own]`` on are its own.
+    """A node that runs in the loops ``path``; those from ``path[outer_depth]`` on are its own.
 
     ``closed`` are all ranges that it reduces or fills over; ``depends`` are (statement, number of
     outer loops that may be shared with it).
     """
 
-    __slots__ = ("closed", "depends", "node", "own", "path")
+    __slots__ = ("closed", "depends", "node", "outer_depth", "path")
 
-    def __init__(self, node: UOp, path: tuple[UOp, ...], own: int, closed: tuple[UOp, ...]
+    def __init__(self, node: UOp, path: tuple[UOp, ...], outer_depth: int, closed: tuple[UOp, ...]
                  ) -> None:
-        self.node, self.path, self.own, self.closed = node, path, own, closed
+        self.node, self.path, self.outer_depth, self.closed = node, path, outer_depth, closed
         self.depends: list[tuple[Statement, int]] = []
 
     def __repr__(self) -> str:
         names = [r.arg.name or str(r.arg.id) for r in self.path]
-        return f"<{self.node.op} {' '.join(names[:self.own])} | {' '.join(names[self.own:])}>"
+        outer, inner = names[:self.outer_depth], names[self.outer_depth:]
+        return f"<{self.node.op} {' '.join(outer)} | {' '.join(inner)}>"
 
 
 class LoopNest:

@@ -79,11 +79,11 @@ class _IdPool:
         nodes = toposort(kernel.src)
         self.range = 1 + max([n.arg.id for n in nodes if n.op is ops.RANGE], default=-1)
         self.stage = 1 + max([n.arg.id for n in nodes if n.op is ops.STAGE], default=-1)
-        self.made: list[int] = []
+        self.range_ids: list[int] = []
 
     def new_range(self, extent: UOp | int, kind: str, name: str = "") -> UOp:
         self.range += 1
-        self.made.append(self.range - 1)
+        self.range_ids.append(self.range - 1)
         return build.range_(extent, self.range - 1, kind, name)
 
     def shared(self, value: UOp, ranges: Sequence[UOp]) -> UOp:
@@ -95,7 +95,7 @@ def _rewrite(kernel: UOp, visit: Callable[[UOp, tuple[UOp, ...]], UOp | None],
              ids: _IdPool | None = None) -> UOp:
     """Rewrite the KERNEL; new ranges are innermost."""
     stores = rebuild(kernel.src, visit)
-    return with_stores(kernel, stores, (*kernel.arg.order, *(ids.made if ids else ())))
+    return with_stores(kernel, stores, (*kernel.arg.order, *(ids.range_ids if ids else ())))
 
 
 # ---- one GRID range, one THREAD range --------------------------------------------------------
@@ -150,7 +150,8 @@ def _coalesce(kernel: UOp, target: Target) -> UOp:
         stores.append(store)
     grid = [r.arg.id for r in toposort(kernel.src) if r.op is ops.RANGE and r.arg.kind == "GRID"]
     other_order = [i for i in kernel.arg.order if i not in grid]
-    return with_stores(kernel, stores, (*grid, *ids.made, *other_order)) if ids.made else kernel
+    return with_stores(kernel, stores, (*grid, *ids.range_ids, *other_order)) if ids.range_ids \
+        else kernel
 
 
 def _digits(merged: UOp, ranges: Sequence[UOp]) -> dict[UOp, UOp]:
@@ -432,4 +433,4 @@ def _store_once(kernel: UOp, target: Target) -> UOp:
         index, stored_value = store.src[:2]
         stores.append(build.store(index, stored_value, is_first if valid is None else
                                   build.and_(is_first, valid), store.arg))
-    return with_stores(kernel, stores, (*kernel.arg.order, *ids.made))
+    return with_stores(kernel, stores, (*kernel.arg.order, *ids.range_ids))

@@ -97,7 +97,7 @@ class BarrierPlan:
         read: set[UOp] = set()
         if inner.range is not None and inner.range.arg.kind not in ID_KINDS:  # of the last one
             filled = {s.node for item in inner.body for s in _statements(item)
-                      if _is_shared(s.node) and s.own >= inner.depth
+                      if _is_shared(s.node) and s.outer_depth >= inner.depth
                       and not is_prefetch(s, inner.depth)}
             read = filled & set().union(*[reads for _, reads in accesses])
         items = []
@@ -137,7 +137,7 @@ ASYNC = "ASYNC"  # the arg of a STORE that is to become an ASYNC_COPY
 
 def is_prefetch(s: Statement, depth: int) -> bool:
     """Return whether a statement prefetches a double buffer in the loop at a depth."""
-    return s.node.op is ops.STAGE and s.node.arg.double and s.own == depth
+    return s.node.op is ops.STAGE and s.node.arg.double and s.outer_depth == depth
 
 
 def is_async_copy(stage: UOp, target: Target) -> bool:

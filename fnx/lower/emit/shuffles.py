@@ -88,12 +88,12 @@ def load_strided(lines: ProgramBuilder, base: Access, lanes: int, step: int, mas
     return _pick(lines, vectors, [divmod(p * step, lanes) for p in range(lanes)])
 
 
-def access(addresses: Addresses, place: UOp, r: UOp, lane: UOp, i: int, at: Instance) -> Access:
+def access(addresses: Addresses, index: UOp, r: UOp, lane: UOp, i: int, at: Instance) -> Access:
     """Return the access of contiguous vector ``i``."""
     contiguous = build.range_(extent_of(lane), r.arg.id, "VEC")
     position = build.add(contiguous, build.index_const(i * extent_of(lane)))
-    indices = substitute(accessors.indices(place), {lane: build.index_const(0), r: position})
-    return addresses.access(build.index_into(accessors.buffer(place), *indices), contiguous, at)
+    indices = substitute(accessors.indices(index), {lane: build.index_const(0), r: position})
+    return addresses.access(build.index_into(accessors.buffer(index), *indices), contiguous, at)
 
 
 def vector_mask(lines: ProgramBuilder, mask: UOp, count: int, i: int) -> UOp:

@@ -95,7 +95,7 @@ class _SortEmitter:
         self.order = [] if self.alone or few else [
             self._scratch(dtypes.int32) for _ in range(2)]
         self.lanes = _VECTOR_BYTES // max(4, widest.itemsize)
-        self.places = self._scratch(dtypes.int32) if few else self.counts
+        self.positions = self._scratch(dtypes.int32) if few else self.counts
 
     def _scratch(self, t: DType, count: int = 0) -> UOp:
         """Allocate scratch memory for ``count`` elements; 0: for those of a row."""
@@ -112,7 +112,7 @@ class _SortEmitter:
     def program(self) -> UOp:
         lines = self.lines
         for pointer in (self.counts, *self.keys, *self.second_keys, *self.order,
-                        *([self.places] if self.few else [])):
+                        *([self.positions] if self.few else [])):
             lines.put(pointer.op, pointer.dtype, pointer.src, pointer.arg)
         row = lines.open(*[UOp(ops.PARALLEL_RANGE, dtypes.index, (), i) for i in (0, 1)])
         self.first = lines.times(row, self.n)
@@ -140,15 +140,15 @@ class _SortEmitter:
     def where(self, condition: UOp, a: UOp, b: UOp) -> UOp:
         return self.lines.across(ops.WHERE, a.dtype.scalar, (condition, a, b))
 
-    def _place(self, buffer: UOp, at: UOp) -> UOp:
+    def _address(self, buffer: UOp, at: UOp) -> UOp:
         t = buffer.dtype
         return self.lines.add(ops.ADDRESS, t, (buffer, at), t.itemsize)
 
     def load(self, buffer: UOp, at: UOp) -> UOp:
-        return self.lines.put(ops.LOAD, buffer.dtype, (self._place(buffer, at),))
+        return self.lines.put(ops.LOAD, buffer.dtype, (self._address(buffer, at),))
 
     def store(self, buffer: UOp, at: UOp, value: UOp) -> None:
-        self.lines.put(ops.STORE, dtypes.void, (self._place(buffer, at), value))
+        self.lines.put(ops.STORE, dtypes.void, (self._address(buffer, at), value))
 
     def each(self, n: int | UOp) -> UOp:
         stop = build.index_const(n) if isinstance(n, int) else n
@@ -167,7 +167,7 @@ class _SortEmitter:
         t = _key_dtype(self.arg.ins[key][1])
         return self.load(self.buffer(key, t), self.lines.plus(self.first, at))
 
-    def turned(self, x: UOp, t: DType) -> UOp:
+    def sort_key(self, x: UOp, t: DType) -> UOp:
         """Map bits to an unsigned integer with the order of the elements."""
         top = 1 << x.dtype.bits - 1
         if t.is_bool or t.kind == "uint":
@@ -225,9 +225,9 @@ class _SortEmitter:
 
     def next_offset(self, key: UOp, number: int) -> UOp:
         at = self.digit(key, number)
-        place = self.load(self.counts, at)
-        self.store(self.counts, at, self.op(ops.ADD, place, 1))
-        return self.cast(place, dtypes.index)
+        offset = self.load(self.counts, at)
+        self.store(self.counts, at, self.op(ops.ADD, offset, 1))
+        return self.cast(offset, dtypes.index)
 
     # ---- a single key
 
@@ -238,13 +238,13 @@ class _SortEmitter:
         passes = width.itemsize
         out = self.buffer(1, width)
         self.clear_counts(passes)
-        nans, neg_zeros = self._counted(t)
+        nans, neg_zeros = self._histograms(t)
         self.starts(passes)
         zero_start = self.load(self.counts, build.index_const((passes - 1) * _RADIX + 128))
         for number in range(passes):
             i = self.each(self.n)
             if number == 0:
-                key = self.turned(self.element(0, i), t)
+                key = self.sort_key(self.element(0, i), t)
             elif (passes - number) % 2:
                 key = self.load(self.keys[0], i)
             else:
@@ -259,13 +259,13 @@ class _SortEmitter:
         if t.is_float:
             self._fix_specials(t, out, nans, neg_zeros, zero_start)
 
-    def _counted(self, t: DType) -> tuple[UOp, UOp]:
+    def _histograms(self, t: DType) -> tuple[UOp, UOp]:
         """Emit the histograms of all digits; return the numbers of NaNs and of -0.0."""
         i = self.each(self.n)
         zero = build.const(0, dtypes.int32)
         counters = [self.lines.phi(zero), self.lines.phi(zero)] if t.is_float else []
         x = self.element(0, i)
-        self.count(self.turned(x, t))
+        self.count(self.sort_key(x, t))
         if not counters:
             self.done()
             return zero, zero
@@ -285,11 +285,11 @@ class _SortEmitter:
         x = self.element(0, i)
         size = self.op(ops.AND, x, (1 << x.dtype.bits - 1) - 1)
         nexts = []
-        for place, kind in zip(offsets, (self.op(ops.CMPEQ, size, 0), self.is_nan(x, t))):
+        for offset, kind in zip(offsets, (self.op(ops.CMPEQ, size, 0), self.is_nan(x, t))):
             special_branch = self.lines.branch(kind)
-            self.store(out, self.lines.plus(self.first, self.cast(place, dtypes.index)), x)
+            self.store(out, self.lines.plus(self.first, self.cast(offset, dtypes.index)), x)
             self.lines.end_branch(special_branch)
-            nexts.append(self.op(ops.ADD, place, self.cast(kind, dtypes.int32)))
+            nexts.append(self.op(ops.ADD, offset, self.cast(kind, dtypes.int32)))
         self.done(*nexts)
         self.lines.end_branch(branch)
 
@@ -319,7 +319,7 @@ class _SortEmitter:
             self.clear_counts(passes)
             i = self.each(self.n)
             number = self.load(order, i) if has_order else self.cast(i, dtypes.int32)
-            ordered_key = self.turned(self.element(key, self.cast(number, dtypes.index)), t)
+            ordered_key = self.sort_key(self.element(key, self.cast(number, dtypes.index)), t)
             self.count(ordered_key)
             self.store(keys, i, ordered_key)
             if not has_order:
@@ -353,7 +353,7 @@ class _SortEmitter:
             buf = self.buffer(key, buffer.dtype)
             x = lines.put(ops.LOAD, buf.dtype.vec(lanes), (self._vector(
                 buf, lines.plus(self.first, start), buf.dtype.itemsize), inside))
-            ordered_key = self.turned(x, self.arg.ins[key][1])
+            ordered_key = self.sort_key(x, self.arg.ins[key][1])
             lines.put(ops.STORE, dtypes.void, (self._vector(buffer, start), ordered_key))
         self.done()
         start = lines.times(self.each(self._vectors_of(lanes)), lanes)
@@ -371,11 +371,11 @@ class _SortEmitter:
                 if low is start else None
             is_before = self._before(others, own_keys, left, high is start)
             count, = self.done(self.where(is_before, self.op(ops.ADD, before, 1), before))
-        lines.put(ops.STORE, dtypes.void, (self._vector(self.places, start), count))
+        lines.put(ops.STORE, dtypes.void, (self._vector(self.positions, start), count))
         self.done()
         i = self.each(n)
         source = lines.plus(self.first, i)
-        destination = lines.plus(self.first, self.cast(self.load(self.places, i), dtypes.index))
+        destination = lines.plus(self.first, self.cast(self.load(self.positions, i), dtypes.index))
         for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
             t = dtypes.int32 if operand < 0 else _key_dtype(self.arg.ins[operand][1])
             value = self.cast(i, t) if operand < 0 else self.load(self.buffer(operand, t), source)

@@ -218,7 +218,7 @@ def _transpose(values: Values, store: UOp, replicas: Expansion, contiguous: UOp)
     buffer, indices = accessors.buffer(store), accessors.indices(store)
     substituted = substitute([*indices, *values.conditions.unproven(store.src[2:])],
                              {lane: row, contiguous: lane_range})
-    place, valid = build.index_into(buffer, *substituted[:len(indices)]), substituted[len(indices):]
+    index, valid = build.index_into(buffer, *substituted[:len(indices)]), substituted[len(indices):]
     if rows < lanes:
         valid.append(build.lt(lane_range, build.index_const(rows)))
     out = []
@@ -233,7 +233,7 @@ def _transpose(values: Values, store: UOp, replicas: Expansion, contiguous: UOp)
             condition, mask = values.masks(valid, at)
             if condition is FALSE:
                 continue
-            access = values.addresses.access(place, lane_range, at)
+            access = values.addresses.access(index, lane_range, at)
             streaming = mask is None and is_nontemporal(values, store) and \
                 fits_line(access.address, column, CACHE_LINE)
             out.append(Write(access.address, column, condition, mask, None, streaming))

@@ -293,10 +293,10 @@ class Values:
 
     def load_strided(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
         """Load lanes with a small stride: load contiguous vectors and shuffle the lanes out."""
-        lines, place, lanes = self.lines, accessors.index_node(node), extent_of(lane)
-        stride = self.addresses.offset(place, lane).stride
+        lines, index, lanes = self.lines, accessors.index_node(node), extent_of(lane)
+        stride = self.addresses.offset(index, lane).stride
         assert stride is not None
-        first_index, = substitute([place], {lane: build.index_const(0)})
+        first_index, = substitute([index], {lane: build.index_const(0)})
         first_access = self.addresses.access(first_index, None, instance)
         mask = lines.both(*self.masks(node.src[1:], instance))
         if mask is FALSE:

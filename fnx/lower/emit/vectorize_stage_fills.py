@@ -142,7 +142,7 @@ class _FillRewriter:
         if node in self.rows:
             return self.rewrite_row(node, src)
         if node.op is ops.INDEX and buffer(node) in self.plans:
-            return self.place(node, src)
+            return self.rewrite_index(node, src)
         return None
 
     def fresh(self, loop: ScheduledLoop, replaced: UOp) -> UOp:
@@ -217,7 +217,7 @@ class _FillRewriter:
         along = bound_ranges(stage).index(plan.along)
         return [*items[:along], *items[along + 1:], items[along]]
 
-    def place(self, index: UOp, src: tuple[UOp, ...]) -> UOp:
+    def rewrite_index(self, index: UOp, src: tuple[UOp, ...]) -> UOp:
         """Rewrite an INDEX into such a stage: the index of the split range becomes two."""
         stage = buffer(index)
         split_dim = bound_ranges(stage).index(self.plans[stage].along)

@@ -62,7 +62,7 @@ class _Bindings:
         return frozenset([n for g in self.fusion.groups if g.call is None and g.concat is None
                           for n in self._group_cuts(g)])
 
-    def _place(self, node: UOp) -> UOp | None:
+    def _buffer_of(self, node: UOp) -> UOp | None:
         node = memory_of(node)
         if node in self.part_views:
             node = self.part_views[node].node
@@ -72,7 +72,7 @@ class _Bindings:
         """Yield the nodes of a group that must become buffers; none if it is within the limit."""
         roots = [n for n, _ in group.roots]
         written = [x for x in (group.base_of, group.scatter) if x is not None] or roots
-        written_buffers = frozenset(map(self._place, written))
+        written_buffers = frozenset(map(self._buffer_of, written))
         output_values = roots if group.scatter is None else [*group.scatter.src[1:]]
         computed = sorted(group.inside, key=self.position.__getitem__)
         bound_uncut: dict[UOp, _BoundBuffers] = {}
@@ -84,7 +84,7 @@ class _Bindings:
         cut: set[UOp] = set()
         for node in computed:
             # the reader of a pair has a result, too
-            out = frozenset((self._place(node) if node in roots else _ARENA,))
+            out = frozenset((self._buffer_of(node) if node in roots else _ARENA,))
             yield from self._cut(_value_operands(node), bound_after_cuts, out, cut, node)
             bound_after_cuts[node] = self._needed(_value_operands(node), bound_after_cuts, node,
                                                   cut)
@@ -108,7 +108,7 @@ class _Bindings:
             if best is None:
                 return
             if saved[best] <= 0:  # what one of them needs, another one needs, too
-                best = min([v for v in saved if bound[v] - {self._place(v)}],
+                best = min([v for v in saved if bound[v] - {self._buffer_of(v)}],
                            key=self.position.__getitem__, default=None)
                 if best is None:
                     return
@@ -125,13 +125,13 @@ class _Bindings:
         buffers: set[UOp | None] = set()
         for value in values:
             if value in cut:
-                buffers.add(self._place(value))
+                buffers.add(self._buffer_of(value))
             elif value in bound:
                 buffers |= bound[value]
             elif memory_of(value).src or memory_of(value).op is ops.PARAM:
-                buffers.add(self._place(value))
+                buffers.add(self._buffer_of(value))
         if reader is not None and reader.op is ops.GATHER:
-            buffers.add(self._place(gather_source(reader)))
+            buffers.add(self._buffer_of(gather_source(reader)))
         return frozenset(buffers)
 
 

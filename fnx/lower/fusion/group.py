@@ -104,9 +104,9 @@ class Group:
         return (bool(tokens) or math.prod(self.space) <= MAX_SINGLE_ROW) and \
             self._is_in_order(tokens) and are_nested({*self.rows, frozenset(tokens)})
 
-    def _is_in_order(self, found: Tokens) -> bool:
-        return all(type(t) is int and t < len(self.space) for t in found) and \
-            all(a < b for a, b in itertools.pairwise(found))
+    def _is_in_order(self, tokens: Tokens) -> bool:
+        return all(type(t) is int and t < len(self.space) for t in tokens) and \
+            all(a < b for a, b in itertools.pairwise(tokens))
 
     def add_row(self, index: Tokens) -> None:
         """Record that it reduces or stages at an index."""
@@ -274,9 +274,9 @@ def loops_of(index: Tokens) -> set[int]:
     return out
 
 
-def common_prefix(index: Tokens, own: Tokens) -> Tokens:
+def common_prefix(index: Tokens, own_index: Tokens) -> Tokens:
     """Return the leading part of an index that equals that of the group's results."""
-    pairs = itertools.takewhile(lambda p: p[0] == p[1], zip(squeeze(index), own))
+    pairs = itertools.takewhile(lambda p: p[0] == p[1], zip(squeeze(index), own_index))
     return tuple([t for t, _ in pairs])
 
 

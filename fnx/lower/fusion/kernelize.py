@@ -116,7 +116,7 @@ class Fusion:
     def _walk(self, results: Collection[UOp] = ()) -> None:
         for node in reversed(self.nodes):
             if node in results or node in self._uses:
-                self._place(node, node in results)
+                self._assign_groups(node, node in results)
             if node in self._waiters:
                 for group in self._waiters.pop(node):
                     for s in (node,) if node in self.writer else () if node.op.is_isolated \
@@ -142,7 +142,7 @@ class Fusion:
         for before, after in itertools.pairwise(all_effects):
             self.writer[after].reads.add(self.writer[before])
 
-    def _place(self, node: UOp, is_result: bool) -> None:
+    def _assign_groups(self, node: UOp, is_result: bool) -> None:
         uses = self._resolved(self._uses.pop(node, {}))
         for group in uses:
             group.pending.discard(node)

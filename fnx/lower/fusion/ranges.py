@@ -173,11 +173,11 @@ class _Builder:
             for index in group.inside[node]:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
-        sites = tuple(dict.fromkeys(s for n in writes for s in n.locs))
+        locs = tuple(dict.fromkeys(s for n in writes for s in n.locs))
         order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
-        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
+        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, locs, sliced)
 
     def _order(self) -> list[int]:
         """Return the ids of the loops: row loops first, reduction loops after the group's own."""
@@ -191,7 +191,7 @@ class _Builder:
         stores, writes = [], []
         for node, index, value in values:
             written = node if scatter_target is None else scatter_target
-            stores.append(build.store(self._place(written, index), value))
+            stores.append(build.store(self._element(written, index), value))
             writes.append(written)
         return stores, writes
 
@@ -221,7 +221,7 @@ class _Builder:
         elif node.op is ops.IOTA:
             value = build.cast(self._index(index[0]), node.dtype)
         elif self._in_memory(node):
-            value = build.load(self._place(node, index), self._valid(node.shape, index))
+            value = build.load(self._element(node, index), self._valid(node.shape, index))
         else:
             raise SpecError(f"{node}: expected a buffer or a value of this kernel")
         self.done[node, index] = value
@@ -232,7 +232,7 @@ class _Builder:
         return node.op is ops.PARAM or (node in self.fusion.writer and node.src != ()
                                         and node not in self.group.inside)
 
-    def _place(self, node: UOp, index: Tokens) -> UOp:
+    def _element(self, node: UOp, index: Tokens) -> UOp:
         return build.index_into(self._ref(node), *[self._index(t) for t in index])
 
     def _ref(self, node: UOp) -> UOp:
@@ -256,10 +256,10 @@ class _Builder:
         for token, n in limits:
             low, high = self._bounds(token)
             if low < 0 or high >= n:
-                conditions[self._inside(self._index(token), n, low < 0, high >= n)] = None
+                conditions[self._in_bounds(self._index(token), n, low < 0, high >= n)] = None
         return functools.reduce(build.and_, conditions) if conditions else None
 
-    def _inside(self, i: UOp, n: int, low: bool, high: bool) -> UOp:
+    def _in_bounds(self, i: UOp, n: int, low: bool, high: bool) -> UOp:
         at = Expr(i)
         below, above = at < n, at.like(0) <= at
         return (above & below if low and high else below if high else above).node
@@ -298,7 +298,7 @@ class _Builder:
         elif not node.src:
             value = self._read(node, index)
         elif node.op is ops.RESHAPE and self._in_memory(memory_of(node)):
-            value = build.load(self._place(node, index), self._valid(node.shape, index))
+            value = build.load(self._element(node, index), self._valid(node.shape, index))
         else:
             value = self._read(node.src[0], source_index(node, 0, index))
         if self.group.stages.get(node) == index:
@@ -306,8 +306,8 @@ class _Builder:
         return copy_locs(value, node)
 
     def _stage(self, node: UOp, fill: Tokens, value: UOp) -> None:
-        own = set(self.group.own_index)
-        positions = tuple(i for i, t in enumerate(fill) if t != ZERO and t not in own)
+        own_tokens = set(self.group.own_index)
+        positions = tuple(i for i, t in enumerate(fill) if t != ZERO and t not in own_tokens)
         stage = build.stage(value, [self.ranges[fill[p]] for p in positions],
                             len(self.stages))
         self.stages[node] = stage, positions
@@ -327,7 +327,7 @@ class _Builder:
         source = gather_source(node)
         while x is not source:
             x, tokens = x.src[0], source_index(x, 0, tokens)
-        return build.load(self._place(x, tokens), self._valid(x.shape, tokens))
+        return build.load(self._element(x, tokens), self._valid(x.shape, tokens))
 
     def _clamped(self, i: UOp, n: int) -> UOp:
         exposed_index, (low, high) = data_index(i)
@@ -384,7 +384,7 @@ class _Builder:
             at, (low, high) = data_index(self._read(i, update_index[:count]))
             index_values.append(at)
             if low < 0 or high >= x.shape[a]:
-                bound_checks.append(self._inside(at, x.shape[a], low < 0, high >= x.shape[a]))
+                bound_checks.append(self._in_bounds(at, x.shape[a], low < 0, high >= x.shape[a]))
         value = self._read(updates, update_index)
         tail = map(self._index, update_index[count:])
         target = build.index_into(self._ref(node),
@@ -410,9 +410,9 @@ def _simplify_indices(roots: list[UOp]) -> list[UOp]:
             return node.with_operands((src[0], *[
                 build.index_const(0) if n is build.index_const(1) else symbolic.simplify(i)
                 for n, i in zip(src[0].src, src[1:], strict=True)]))
-        decided = node.dtype is dtypes.bool_ and node.op in ops.COMPARISONS and \
+        is_index_comparison = node.dtype is dtypes.bool_ and node.op in ops.COMPARISONS and \
             src[0].dtype is dtypes.index
-        return symbolic.simplify(node.with_operands(src)) if decided else None
+        return symbolic.simplify(node.with_operands(src)) if is_index_comparison else None
 
     return rebuild(roots, visit)
 
@@ -436,12 +436,12 @@ def _token_bounds(token: Token) -> list[tuple[Token, int]]:
 class _Ranges(dict[int, UOp]):
     """Loop -> RANGE, created on first use; reduction loops are numbered after the group's own."""
 
-    def __init__(self, extent: dict[int, int], own: int) -> None:
-        self.extent, self.own, self.next = extent, own, own
+    def __init__(self, extent: dict[int, int], n_own: int) -> None:
+        self.extent, self.n_own, self.next = extent, n_own, n_own
 
     def __missing__(self, loop: int) -> UOp:
         id = loop
-        if loop >= self.own:
+        if loop >= self.n_own:
             id, self.next = self.next, self.next + 1
         node = self[loop] = build.range_(self.extent[loop], id)
         return node

@@ -53,16 +53,16 @@ def _fold_step_slices(step: KernelStep) -> KernelStep:
     parts_of: dict[UOp, _RowSlice] = {}
     written = accessors.written_slots(step.kernel)
     for slot, index_nodes in accesses.items():
-        row_slices = [_row_slice(place) for place in index_nodes]
+        row_slices = [_row_slice(index) for index in index_nodes]
         if slot not in written and None not in row_slices and _has_slice(index_nodes, row_slices):
-            parts_of.update((place, part) for place, part in zip(index_nodes, row_slices) if part)
+            parts_of.update((index, part) for index, part in zip(index_nodes, row_slices) if part)
     return _with_slices(step, accesses, parts_of) if parts_of else step
 
 
-def _has_slice(places: Sequence[UOp], found: Sequence[_RowSlice | None]) -> bool:
+def _has_slice(index_nodes: Sequence[UOp], row_slices: Sequence[_RowSlice | None]) -> bool:
     """Whether any access reads a proper slice."""
-    return any(part is not None and part.dims != accessors.buffer(place).src
-               for place, part in zip(places, found))
+    return any(part is not None and part.dims != accessors.buffer(index).src
+               for index, part in zip(index_nodes, row_slices))
 
 
 def _row_slice(index_node: UOp) -> _RowSlice | None:
@@ -110,7 +110,7 @@ def _with_slices(step: KernelStep, accesses: dict[int, list[UOp]], parts_of: dic
     slots: dict[UOp, int] = {}  # of INDEX nodes
     for slot, operand in enumerate(step.operands):
         index_nodes = accesses.get(slot, [])
-        if not any(place in parts_of for place in index_nodes):
+        if not any(index in parts_of for index in index_nodes):
             slots.update(dict.fromkeys(index_nodes, len(operands)))
             operands.append(operand)
             continue

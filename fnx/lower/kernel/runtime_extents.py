@@ -61,8 +61,8 @@ def _simplify_divisions(kernel: UOp) -> UOp:
             return symbolic.simplify(node.with_operands(src))
         return None
 
-    made, = rebuild([kernel], visit)
-    return made
+    simplified, = rebuild([kernel], visit)
+    return simplified
 
 
 def _stores_are_disjoint(stores: Sequence[UOp]) -> bool:
@@ -125,8 +125,8 @@ class _Generalizer:
                 length = self._lift(extent(r), min(1, build.const_of(extent(r))),
                                     self._max_length(r))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
-        general, = rebuild([kernel], self._visit, self.ranges)
-        return _renumber_vars(general, self.scalars)
+        generalized, = rebuild([kernel], self._visit, self.ranges)
+        return _renumber_vars(generalized, self.scalars)
 
     def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.REF or node in self.static_ranges:

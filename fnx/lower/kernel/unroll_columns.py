@@ -68,7 +68,7 @@ def unroll_columns(kernel: UOp) -> UOp:
             return split
     columns_at = [dict(zip(short, map(build.index_const, _digits(i, counts))))
                   for i in range(count)]
-    stores = [made for s in kernel.src for made in (
+    stores = [store for s in kernel.src for store in (
         [_specialize(s, at, truths) for at in columns_at] if s in selecting else [s])]
     if sum(map(_store_cost, stores)) > MAX_WORK:
         return kernel

@@ -31,11 +31,11 @@ def check_iteration_limit(program: UOp, target: Target) -> UOp:
         KernelError: a thread may exceed the iteration limit of the target.
     """
     if target.max_steps and (total := max_iterations(program)) > target.max_steps:
-        sites = [node.loc for node in program.src if node.loc is not None]
+        locs = [node.loc for node in program.src if node.loc is not None]
         raise KernelError(
             f"{target.name}: expected loops of at most {target.max_steps:,} iterations in a "
             "thread, "
-            f"after which this driver ends them, got up to {total:,}", loc=next(iter(sites), None),
+            f"after which this driver ends them, got up to {total:,}", loc=next(iter(locs), None),
             hint="compute it in parts, or on another device")
     return program
 

@@ -161,7 +161,7 @@ class _IndexNarrower:
 
     def __init__(self, bounds: Mapping[UOp, Bounds], group: op_args.ThreadGroup) -> None:
         self.bounds, self.group = bounds, group
-        self.made: dict[UOp, UOp] = {}   # line -> its rewritten form, in its own width
+        self.rewritten: dict[UOp, UOp] = {}   # line -> its rewritten form, in its own width
         self.cast: dict[UOp, UOp] = {}   # and in the other width
         self.out: list[UOp] = []
         self.plain: set[UOp] = set()           # lines that do not depend on memory
@@ -175,7 +175,7 @@ class _IndexNarrower:
         cast_nodes = self._casts(program.src)
         for node in cast_nodes:
             if node.op in NON_INSTRUCTIONS:
-                self.made[node] = node
+                self.rewritten[node] = node
                 self._add(self._cast(node))
         pending_casts: list[UOp] = []  # casts of a FOR and its PHIs, which must be consecutive
         for node in program.src:
@@ -240,7 +240,7 @@ class _IndexNarrower:
                 and s.op is not ops.CONST and s.op is not ops.ID}
 
     def _cast(self, node: UOp) -> UOp:
-        line = self.made[node]
+        line = self.rewritten[node]
         target = dtypes.index if line.dtype is dtypes.int32 else dtypes.int32
         self.cast[node] = UOp(ops.CAST, target, (line,))
         return self.cast[node]
@@ -250,7 +250,7 @@ class _IndexNarrower:
             return build.const(build.const_of(node), wanted)
         if wanted is not None and node.op is ops.ID:
             return node.replace(dtype=wanted)
-        line = self.made.get(node, node)
+        line = self.rewritten.get(node, node)
         return line if wanted is None or line.dtype is wanted else self.cast[node]
 
     def _line(self, node: UOp) -> UOp | None:
@@ -258,9 +258,9 @@ class _IndexNarrower:
         src = tuple(map(self._operand, node.src, self._operand_widths(node)))
         dtype = self._width(node) if node in self.bounds else node.dtype
         if node.op is ops.CAST and src[0].dtype is dtype:
-            self.made[node] = src[0]
+            self.rewritten[node] = src[0]
             return None
         rewritten = node.with_operands(src) if dtype is node.dtype else \
             node.replace(dtype=dtype, src=src)
-        self.made[node] = rewritten
+        self.rewritten[node] = rewritten
         return rewritten

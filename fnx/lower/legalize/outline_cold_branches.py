@@ -69,7 +69,7 @@ class _ColdBranches:
         order = {line: i for i, line in enumerate(lines)}
         for moved in self.moved.values():
             moved.sort(key=order.__getitem__)
-        self.made: dict[UOp, UOp] = {}
+        self.rewritten: dict[UOp, UOp] = {}
         self.out: list[UOp] = []
         self.number = max((n.arg for n in lines if n.op in _OPENING), default=0)
 
@@ -97,16 +97,16 @@ class _ColdBranches:
         if line in self.moved:
             self._branch(line)
         else:
-            src = tuple([self.made.get(s, s) for s in line.src])
+            src = tuple([self.rewritten.get(s, s) for s in line.src])
             is_unlikely = line.op is ops.WHERE and line.arg == ops.UNLIKELY
             self._add(line, line.replace(src=src, arg=None if is_unlikely else line.arg))
 
     def _add(self, line: UOp, rewritten: UOp) -> None:
-        self.made[line] = rewritten
+        self.rewritten[line] = rewritten
         self.out.append(rewritten)
 
     def _branch(self, where: UOp) -> None:
-        condition, _, other = [self.made.get(s, s) for s in where.src]
+        condition, _, other = [self.rewritten.get(s, s) for s in where.src]
         zero, one = build.index_const(0), build.index_const(1)
         if condition.dtype.lanes > 1:
             no_lane = UOp(ops.NOT, condition.dtype, (condition,))
@@ -121,7 +121,7 @@ class _ColdBranches:
         self.out += [count, loop, carried]
         for line in self.moved[where]:
             self._write(line)
-        value = self.made[where.src[1]]
+        value = self.rewritten[where.src[1]]
         selected = UOp(ops.WHERE, where.dtype, (condition, value, carried))
         end = UOp(ops.ENDFOR, dtypes.void, (loop, selected))
         self.out += [selected, end]

@@ -129,8 +129,8 @@ class AxisClasses:
     def _reduce(self, node: UOp) -> None:
         x = node.src[0]
         self.make_small(x, node.arg.axes)
-        kept = [a for a in range(len(x.shape)) if a not in node.arg.axes]
-        self.unify_pairs(node, x, list(enumerate(kept)))
+        remaining_axes = [a for a in range(len(x.shape)) if a not in node.arg.axes]
+        self.unify_pairs(node, x, list(enumerate(remaining_axes)))
 
     def _permute(self, node: UOp) -> None:
         self.unify_pairs(node, node.src[0], list(enumerate(node.arg)))

@@ -58,13 +58,13 @@ MAX_SCALAR_AXIS = 8            # an axis of at most this length becomes scalars
 ReportLoop = Callable[[UOp, str], None]
 
 
-def fuse_loop_into_kernel(fn: UOp, tell: ReportLoop | None = None, buffers: int = 0,
+def fuse_loop_into_kernel(fn: UOp, report: ReportLoop | None = None, buffers: int = 0,
                           steps: int = 0) -> UOp:
     """Replace the loops of a FUNCTION that fit by calls of kernels.
 
     Args:
         fn: the FUNCTION; loops inside its bodies stay as they are.
-        tell: called for each loop with what becomes of it, and why.
+        report: called for each loop with what becomes of it, and why.
         buffers: most buffers of a kernel; 0: unlimited.
         steps: most steps of all loops of a thread; 0: unlimited.
     """
@@ -91,8 +91,8 @@ def fuse_loop_into_kernel(fn: UOp, tell: ReportLoop | None = None, buffers: int 
                 outcome = _describe(results)
             except NotFusable as e:
                 outcome = f"a loop of commands: {e}"
-        if tell is not None:
-            tell(node, outcome)
+        if report is not None:
+            report(node, outcome)
         return results
 
     return fn.with_operands(tuple(replace_results(fn.src, fuse)))
@@ -364,14 +364,14 @@ class _LoopKernel:
         body, count = ScalarizedBody(self.axes, self.lanes, inputs), 0
         for i in self.carried:
             out = loop.outs[i]
-            cells = np.empty(body.shape(out), object)
+            scalars = np.empty(body.shape(out), object)
             carry_lanes = [r for a in range(len(out.shape)) if (r := body.lane(out, a)) is not None]
-            for at in np.ndindex(cells.shape):
-                cells[at] = build.carry(0, count, out.dtype, (self.t, *carry_lanes))
+            for at in np.ndindex(scalars.shape):
+                scalars[at] = build.carry(0, count, out.dtype, (self.t, *carry_lanes))
                 count += 1
-            carries[i] = cells
+            carries[i] = scalars
             if loop.slots[0] + i in loop.params:
-                body.scalars[loop.params[loop.slots[0] + i]] = cells
+                body.scalars[loop.params[loop.slots[0] + i]] = scalars
         if count > MAX_CARRIED:
             raise NotFusable(f"more than {MAX_CARRIED} scalars carried")
         return body, carries
@@ -387,17 +387,17 @@ class _LoopKernel:
         if not carries:
             return None, []
         loop = self.loop
-        init_cells = ScalarizedBody(self.axes, self.lanes, {})
+        init_body = ScalarizedBody(self.axes, self.lanes, {})
         inits: list[UOp] = []
         nexts: list[UOp] = []
-        for i, cells in carries.items():
+        for i, scalars in carries.items():
             operand = loop.operands[loop.slots[0] + i]
             if is_constant(operand):
-                init_cells.compute(toposort([operand]))
+                init_body.compute(toposort([operand]))
             else:
-                init_cells.memory[operand] = ScalarBuffer(self._ref(operand))
-            inits += np.broadcast_to(init_cells.scalars_of(operand), cells.shape).ravel().tolist()
-            nexts += np.broadcast_to(body.scalars_of(loop.outs[i]), cells.shape).ravel().tolist()
+                init_body.memory[operand] = ScalarBuffer(self._ref(operand))
+            inits += np.broadcast_to(init_body.scalars_of(operand), scalars.shape).ravel().tolist()
+            nexts += np.broadcast_to(body.scalars_of(loop.outs[i]), scalars.shape).ravel().tolist()
         stop = None
         if loop.condition is not None:
             goes_on: UOp = body.scalars_of(loop.condition).item(())
@@ -420,9 +420,9 @@ class _LoopKernel:
             is_y = i >= loop.slots[1]
             ref = build.ref(len(self.slots) + number, dtype, shape)
             memory = ScalarBuffer(ref, (self.at,) if is_y else ())
-            cells = np.broadcast_to(body.scalars_of(out), body.shape(out))
-            for k, at in enumerate(np.ndindex(cells.shape)):
-                value: UOp = cells.item(at) if is_y else gets[first_get[i] + k]
+            scalars = np.broadcast_to(body.scalars_of(out), body.shape(out))
+            for k, at in enumerate(np.ndindex(scalars.shape)):
+                value: UOp = scalars.item(at) if is_y else gets[first_get[i] + k]
                 if is_y and iter_ is not None:
                     value = build.per_iteration(value, iter_)
                 stores.append(copy_locs(build.store(body.address(out, memory, at), value), out))

@@ -142,7 +142,7 @@ class CommandEmitter:
             if s.op is ops.REF and s not in lowered:
                 slot = memory[s.arg.slot]
                 if slot.arg.kind == "numbers":
-                    lowered[s] = self.place(slot, s.dtype)
+                    lowered[s] = self.offset(slot, s.dtype)
                     counter_pointers.add(s)
                 else:
                     lowered[s] = self.pointer(slot, s.dtype)
@@ -167,7 +167,7 @@ class CommandEmitter:
 
     # ---- memory
 
-    def place(self, memory: UOp, dtype: DType) -> UOp:
+    def offset(self, memory: UOp, dtype: DType) -> UOp:
         """Emit the offset of a SLOT in elements, in this iteration of each loop."""
         arg, size = memory.arg, dtype.itemsize
         offset = build.index_const(arg.offset // size)
@@ -181,7 +181,7 @@ class CommandEmitter:
     def pointer(self, memory: UOp, dtype: DType) -> UOp:
         """Emit the pointer to a SLOT in this iteration of each loop."""
         ref = UOp(ops.REF, dtype, (), op_args.Ref(memory.arg.index, "", dtype.itemsize))
-        return self.line(ops.ADDRESS, dtype, [ref, self.place(memory, dtype)])
+        return self.line(ops.ADDRESS, dtype, [ref, self.offset(memory, dtype)])
 
     def first(self, memory: UOp, dtype: DType) -> UOp:
         """Emit the address of the first element of a SLOT."""

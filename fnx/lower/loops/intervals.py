@@ -45,10 +45,10 @@ class Intervals:
         if node.op is ops.FOR:
             (first, _), (_, end) = map(self.of, node.src)
             self._of[node] = first, max(first, end - 1)
-        elif (bounds := self._found(node)) is not None:
+        elif (bounds := self._infer(node)) is not None:
             self._of[node] = bounds
 
-    def _found(self, node: UOp) -> Interval | None:
+    def _infer(self, node: UOp) -> Interval | None:
         """Return the bounds of an integer operation, or None."""
         bounds_rule = INTERVAL_RULES.get(node.op)
         if bounds_rule is None or not node.src or \
@@ -64,7 +64,7 @@ class Intervals:
             return None
         if op is ops.WHERE:
             return (src[1] if src[0].arg else src[2]) if src[0].op is ops.CONST else None
-        interval = self._found(UOp(op, dtype, tuple(src), arg))
+        interval = self._infer(UOp(op, dtype, tuple(src), arg))
         if interval is None:
             return None
         if interval[0] == interval[1]:

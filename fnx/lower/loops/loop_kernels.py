@@ -240,8 +240,8 @@ def _lower_resumable(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _L
     steps = max(1,
                 min(strip_mine.MAX_STEPS, int(strip_mine.STRIP_CYCLES / step),
                     int(strip_mine.MAX_CYCLES / longest)))
-    portion = node.replace(arg=arg.replace(strip_length=steps))
-    run = bind_operands(use_loop_counters(before, portion, depth), depth)
+    strip = node.replace(arg=arg.replace(strip_length=steps))
+    run = bind_operands(use_loop_counters(before, strip, depth), depth)
     state = build_calls.slot("arena", 0, loop_cost.arena, state_bytes(node))
     state_words = state_bytes(node) // dtypes.int32.itemsize
     first = build.range_(state_words, 0)

@@ -1,10 +1,10 @@
 """Scalarized values: represent values of a loop body as scalars, one per element of small axes.
 
-    x (1000, 3), axis 0 lanes l            cells  [[x[l, 0], x[l, 1], x[l, 2]]]
+    x (1000, 3), axis 0 lanes l          scalars  [[x[l, 0], x[l, 1], x[l, 2]]]
     SHRINK(x, column 1)                           [[x[l, 1]]]
     REDUCE(x * w, axis 1)                         [x[l, 0]*w[0] + x[l, 1]*w[1] + x[l, 2]*w[2]]
 
-An array of cells has extent 1 along lanes. Movement ops are NumPy's, applied to such arrays;
+An array of scalars has extent 1 along lanes. Movement ops are NumPy's, applied to such arrays;
 constants are folded: a comparison of constants, a select by it.
 """
 
@@ -37,19 +37,19 @@ class NotFusable(Exception):
 
 
 class ScalarBuffer(Record):
-    """A buffer that cells are loaded from: its REF, and the indices of its leading dimensions."""
+    """A buffer that scalars are loaded from: its REF, and the indices of its leading dimensions."""
 
     ref: UOp
     prefix: tuple[UOp, ...] = ()
 
 
 class ScalarizedBody:
-    """The cells of the nodes of a body.
+    """The scalars of the nodes of a body.
 
     Args:
         axes: the equivalence classes of axes.
         lanes: the RANGE of each class of axes that are lanes.
-        inputs: cells, or memory, of the nodes that are inputs.
+        inputs: scalars, or memory, of the nodes that are inputs.
     """
 
     def __init__(self, axes: AxisClasses, lanes: Mapping[NodeAxis, UOp],
@@ -64,31 +64,31 @@ class ScalarizedBody:
         return self.lanes.get(self.axes.find((node, axis)))
 
     def shape(self, node: UOp) -> tuple[int, ...]:
-        """Return the shape of its array of cells."""
+        """Return the shape of its array of scalars."""
         if len(node.shape) > MAX_AXES:
             raise NotFusable(f"more than {MAX_AXES} axes")
         return tuple([1 if n == 1 or self.lane(node, a) is not None else n
                       for a, n in enumerate(node.shape)])
 
     def compute(self, nodes: Sequence[UOp]) -> None:
-        """Compute the cells of nodes, operands first."""
+        """Compute the scalars of nodes, operands first."""
         for node in nodes:
             if node in self.scalars or node in self.memory:
                 continue
-            computed_cells = self._make(node)
-            self.count += computed_cells.size
+            computed_scalars = self._make(node)
+            self.count += computed_scalars.size
             if self.count > MAX_SCALARS:
                 raise NotFusable(f"more than {MAX_SCALARS} scalars")
-            for cell in computed_cells.ravel().tolist():
-                copy_locs(cell, node)
-            self.scalars[node] = computed_cells
+            for scalar in computed_scalars.ravel().tolist():
+                copy_locs(scalar, node)
+            self.scalars[node] = computed_scalars
 
     def scalars_of(self, node: UOp) -> ScalarArray:
-        """Return the cells of a computed node."""
-        cells_of_node = self.scalars.get(node)
-        if cells_of_node is None:
-            cells_of_node = self.scalars[node] = self._loaded(node)
-        return cells_of_node
+        """Return the scalars of a computed node."""
+        scalars_of_node = self.scalars.get(node)
+        if scalars_of_node is None:
+            scalars_of_node = self.scalars[node] = self._loaded(node)
+        return scalars_of_node
 
     def _make(self, node: UOp) -> ScalarArray:
         if node.op in _RULES:
@@ -110,7 +110,7 @@ class ScalarizedBody:
     # ---- memory
 
     def address(self, node: UOp, memory: ScalarBuffer, position: Sequence[int]) -> UOp:
-        """Return the address of the cell ``position`` of a node that is in memory."""
+        """Return the address of the scalar ``position`` of a node that is in memory."""
         axis_lanes = [self.lane(node, a) for a in range(len(position))]
         index = [build.index_const(i) if lane is None else lane
                  for i, lane in zip(position, axis_lanes)]
@@ -238,7 +238,7 @@ _RULES: dict[Op, Callable[[ScalarizedBody, UOp], ScalarArray]] = {
 TRUE = build.const(True, dtypes.bool_)
 
 
-# ---- one cell -----------------------------------------------------------------------------------
+# ---- one scalar ---------------------------------------------------------------------------------
 
 
 def make_scalar(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
@@ -258,15 +258,15 @@ def make_scalar(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> 
     return UOp(op, dtype, src, arg)
 
 
-def reduce_scalars(monoid: Op, cells: list[UOp], dtype: DType) -> UOp:
-    """Reduce cells in a tree of neighbors; a float sum takes in each product by a MULACC."""
-    if not cells:
+def reduce_scalars(monoid: Op, scalars: list[UOp], dtype: DType) -> UOp:
+    """Reduce scalars in a tree of neighbors; a float sum takes in each product by a MULACC."""
+    if not scalars:
         assert monoid.identity is not None
         return build.const(monoid.identity(dtype), dtype)
-    while len(cells) > 1:
-        pairs = [_combine(monoid, a, b) for a, b in zip(cells[::2], cells[1::2])]
-        cells = [*pairs, *cells[len(pairs) * 2:]]
-    return cells[0]
+    while len(scalars) > 1:
+        pairs = [_combine(monoid, a, b) for a, b in zip(scalars[::2], scalars[1::2])]
+        scalars = [*pairs, *scalars[len(pairs) * 2:]]
+    return scalars[0]
 
 
 def _combine(monoid: Op, a: UOp, b: UOp) -> UOp:
@@ -278,16 +278,16 @@ def _combine(monoid: Op, a: UOp, b: UOp) -> UOp:
     return make_scalar(monoid, a.dtype, (a, b))
 
 
-def _full_array(shape: tuple[int, ...], cell: UOp) -> ScalarArray:
+def _full_array(shape: tuple[int, ...], scalar: UOp) -> ScalarArray:
     out = np.empty(shape, object)
-    out[...] = cell
+    out[...] = scalar
     return out
 
 
-def _scalar_array(cells: Sequence[UOp]) -> ScalarArray:
-    out = np.empty(len(cells), object)
-    for i, cell in enumerate(cells):
-        out[i] = cell
+def _scalar_array(scalars: Sequence[UOp]) -> ScalarArray:
+    out = np.empty(len(scalars), object)
+    for i, scalar in enumerate(scalars):
+        out[i] = scalar
     return out
 
 
@@ -314,7 +314,7 @@ def _select(values: ScalarArray, i: UOp) -> ScalarArray:
 
 
 def _row_array(values: ScalarArray, i: int) -> ScalarArray:
-    """Return a row as an array, even if it is one cell."""
+    """Return a row as an array, even if it is one scalar."""
     return values[i:i + 1].reshape(values.shape[1:])
 
 

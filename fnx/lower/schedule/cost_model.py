@@ -102,12 +102,12 @@ def _kernel_cycles(kernel: UOp, target: Target) -> float:
             total += statement.cycles(previous) * _ENDED_FRACTION ** len(ended_ranges & s.ranges)
             previous.append(statement)
 
-    def given(kind: str) -> int:
+    def kind_extent(kind: str) -> int:
         return math.prod([extent(r) for r in nodes if r.op is ops.RANGE and r.arg.kind == kind])
 
-    threads, groups = given("THREAD"), given("GRID")
+    threads, groups = kind_extent("THREAD"), kind_extent("GRID")
     processors = target.cores if target.threads == 1 else _BUSY_GROUPS
-    count = groups * given(WORKER_KIND)
+    count = groups * kind_extent(WORKER_KIND)
     return total / min(threads, _WARP_THREADS) * -(-count // processors) / count
 
 
@@ -141,8 +141,8 @@ class _Access:
             self._whole = math.prod([build.const_of(d) for d in dims(buffer(n))]) * self._size
         touched_bytes = [self._touched(ranges[at:]) for at in range(len(ranges) + 1)]
         self.lines = [lines for lines, _, _ in touched_bytes]
-        self.footprint = [[max(lines, rows * min(apart, held // WAYS)) for held in caches]
-                          for lines, rows, apart in touched_bytes]
+        self.footprint = [[max(lines, rows * min(row_stride, held // WAYS)) for held in caches]
+                          for lines, rows, row_stride in touched_bytes]
         lane = next((r for r in ranges if r.arg.kind == "VEC"), None)
         self.is_strided = lane is not None and self.steps[lane] > self._size
         self.crosses_lines = lane is not None and self.steps[lane] == self._size \

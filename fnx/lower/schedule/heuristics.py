@@ -204,9 +204,9 @@ class LoopPlan:
         chosen: list[UOp] = []
         total = 0.0
         for s in self.statements:
-            already = [r for r in s.own if r in chosen]
+            already = [r for r in s.own_ranges if r in chosen]
             options: list[UOp | None] = [*already[:1]] or [
-                None, *[r for r in s.own if self._can_vectorize(r, chosen)]]
+                None, *[r for r in s.own_ranges if self._can_vectorize(r, chosen)]]
             costs = [s.cost(r, self._lane_count(r)) for r in options]
             lowest = min(costs)
             choice = options[costs.index(lowest)]
@@ -219,7 +219,8 @@ class LoopPlan:
         """Return whether lanes along r are legal and do not meet other lanes in one value."""
         return r not in self.ordered and r not in self.stage_ranges and r not in self.unrolled and \
             extent(r) > 1 and not any(
-            r in s.own and any(c in s.own for c in chosen) for s in self.statements) and not any(
+            r in s.own_ranges and any(c in s.own_ranges for c in chosen)
+            for s in self.statements) and not any(
             r in iteration_ranges(n) and not iteration_ranges(n).isdisjoint(chosen)
             for n in self.nested_reductions)
 
@@ -329,10 +330,10 @@ class LoopPlan:
 
     def _is_short_row(self, node: UOp, vectors: Sequence[UOp]) -> bool:
         """Return whether a reduction is over a few vectors."""
-        own = bound_ranges(node)
-        return node.op is ops.REDUCE and node.src[0].op is not ops.ARG_PAIR and len(own) == 1 \
-            and own[0] in vectors and is_static(own[0]) \
-            and self._lane_count(own[0]) < extent(own[0]) <= UNROLL * self.lanes
+        bound = bound_ranges(node)
+        return node.op is ops.REDUCE and node.src[0].op is not ops.ARG_PAIR and len(bound) == 1 \
+            and bound[0] in vectors and is_static(bound[0]) \
+            and self._lane_count(bound[0]) < extent(bound[0]) <= UNROLL * self.lanes
 
     def _find_unroll_and_jam(self, vectors: Sequence[UOp]) -> UnrollAndJam | None:
         """Match rows that share loads, unless the knobs turn unroll-and-jam off."""
@@ -365,12 +366,12 @@ class LoopPlan:
         """Return the contiguous ranges of accesses whose lanes are strided."""
         ranges: list[UOp] = []
         for s in self.statements:
-            lane = next((v for v in vectors if v in s.own), None)
+            lane = next((v for v in vectors if v in s.own_ranges), None)
             for n in s.nodes:
                 if lane is None or n.op not in (ops.LOAD, ops.STORE) \
                         or stride(n, lane) in (0, 1):
                     continue
-                ranges += [r for r in s.own if r is not lane and stride(n, r) == 1
+                ranges += [r for r in s.own_ranges if r is not lane and stride(n, r) == 1
                            and extent(r) > BLOCK_SIDE and r not in self.ordered and r not in ranges]
         return ranges if ranges and self._block_side() else []
 
@@ -503,8 +504,8 @@ class LoopPlan:
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]
         self.steps += [tiling.stage(slot, [*parallel_loops, *loops][-1])
                        for slot in self.transposed_operands]
-        vector_loops = {r: names[-1] for r, (names, own) in self.parts.items()
-                        if names and own[-1:] == [f"{name_of(r)}_l"]}
+        vector_loops = {r: names[-1] for r, (names, lane_names) in self.parts.items()
+                        if names and lane_names[-1:] == [f"{name_of(r)}_l"]}
         self.steps += transpose_in_registers(self.closers, vector_loops, self.lanes)
 
     def _split_sums(self, blocks: Sequence[str]) -> dict[str, list[str]]:

@@ -179,13 +179,14 @@ def _depends_on_loop(load: UOp, loop_name: str | None) -> bool:
         any(f"{name_of(r)}_".startswith(f"{loop_name}_") for r in load.ranges)
 
 
-def _grow_elementwise(load: UOp, consumers_of: dict[UOp, list[UOp]], stored: set[UOp]) -> UOp:
+def _grow_elementwise(load: UOp, consumers_of: dict[UOp, list[UOp]], stored_values: set[UOp]
+                      ) -> UOp:
     """Return the largest elementwise value made of ``load`` alone over the same ranges, but nothing
     made of reductions, which would be recomputed for each element."""
     largest = load
     while len(consumers_of[largest]) == 1:
         user, = consumers_of[largest]
-        if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in stored \
+        if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in stored_values \
                 or user.dtype.kind in ("index", "bool") \
                 or any(n.op is ops.REDUCE for s in user.src if s is not largest
                        for n in toposort([s])):
@@ -281,12 +282,12 @@ def extract_kernel(stores: Sequence[UOp], arg: op_args.Kernel) -> SplitKernel:
     scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        given = node.arg
+        node_arg = node.arg
         if node.op is ops.VAR:
-            return node.replace(arg=op_args.Var(scalars.index(given.slot), given.low,
-                                                given.high, given.name))
+            return node.replace(arg=op_args.Var(scalars.index(node_arg.slot), node_arg.low,
+                                                node_arg.high, node_arg.name))
         if node.op is ops.REF:
-            return node.replace(src=src, arg=given.replace(slot=refs.index(given.slot)))
+            return node.replace(src=src, arg=node_arg.replace(slot=refs.index(node_arg.slot)))
         return None
 
     # canonical drops dead ranges

@@ -26,21 +26,21 @@ class StatementCost:
     """A STORE, STAGE, REDUCE or LOOP: the nodes computed for it, and its own ranges. One shuffle
     instruction permutes lanes of elements of at least ``permuted`` bytes."""
 
-    __slots__ = ("nodes", "own", "node_counts", "is_large_map", "folded", "pair_results",
+    __slots__ = ("nodes", "own_ranges", "node_counts", "is_large_map", "folded", "pair_results",
                  "permuted")
 
-    def __init__(self, node: UOp, own: Iterable[UOp], permuted: int = 1) -> None:
+    def __init__(self, node: UOp, own_ranges: Iterable[UOp], permuted: int = 1) -> None:
         self.permuted = permuted
         roots = node.src if node.op in (ops.STORE, ops.LOOP) else node.src[:1]
         below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.LOOP))
-        self.nodes, self.own = [*below, node], list(own)
+        self.nodes, self.own_ranges = [*below, node], list(own_ranges)
         costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
         if node.op is not ops.STAGE and node.op is not ops.LOOP:
             costed.append(node)
         self.node_counts = [(n, volume(iteration_ranges(n))) for n in costed]
         self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
             n.op in (ops.REDUCE, ops.STAGE, ops.LOOP, ops.MMA) for n in self.nodes) \
-            and all(map(is_static, self.own)) and volume(self.own) >= CHUNK_WORK
+            and all(map(is_static, self.own_ranges)) and volume(self.own_ranges) >= CHUNK_WORK
         self.folded = small_reduction_range(node)
         is_pair = node.op is ops.REDUCE and node.src[0].op is ops.ARG_PAIR
         self.pair_results = volume(node.ranges) if is_pair else 0
@@ -48,7 +48,7 @@ class StatementCost:
     def cost(self, lane: UOp | None, lanes: int) -> float:
         """Return the approximate number of instructions with lanes along ``lane``."""
         total = 0.0
-        if self.pair_results and lane in self.own:  # a horizontal reduction ends each result
+        if self.pair_results and lane in self.own_ranges:  # a horizontal reduction ends each result
             total += self.pair_results * _PAIR_LANE_COST * (lanes.bit_length() - 1)
         for n, count in self.node_counts:
             if lane is None or lane not in iteration_ranges(n):
@@ -72,7 +72,7 @@ class StatementCost:
         return can_transpose(lanes) and store.arg is None and len(self.node_counts) <= UNROLL \
             and accessors.value(store).dtype.itemsize >= 4 \
             and all(stride(n, lane) in (0, 1) for n, _ in self.node_counts if n.op is ops.LOAD) \
-            and any(stride(store, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own)
+            and any(stride(store, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own_ranges)
 
     def transposes_load(self, load: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether blocks of a load are transposed in a stage before they are read."""
@@ -81,7 +81,7 @@ class StatementCost:
         return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
             and abs(stride(load, lane)) > MAX_STRIDE and load.dtype.itemsize >= 4 \
             and accessors.buffer(load).op is ops.REF and extent(lane) >= lanes \
-            and any(stride(load, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own)
+            and any(stride(load, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own_ranges)
 
 
 def find_gap_range(access: UOp, lane: UOp, permuted: int = 1) -> UOp | None:

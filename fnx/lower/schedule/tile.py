@@ -136,13 +136,13 @@ class _Rewriter:
         return build.load(at, _combined_validity([*conditions, *valid]))
 
     def store(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
-        at, stored, *valid = src
+        at, value, *valid = src
         if self.unclamped:
             exact = substitute(indices(node), {r: self.unclamped.get(r, v)
                                                for r, v in self.values.items()})
             at = build.index_into(buffer(at), *map(symbolic.simplify, exact))
         valid = [*self.conditions(node.ranges), *valid]
-        return build.store(at, stored, _combined_validity(valid), node.arg)
+        return build.store(at, value, _combined_validity(valid), node.arg)
 
     def reduce(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         reduced = src[0]
@@ -159,8 +159,8 @@ class _Rewriter:
             if in_bounds is not None:
                 reduced = build.where(in_bounds, reduced, build.const(identity, reduced.dtype))
             return self.reduce_levels(node, reduced)
-        unit, words = self.loops.units[word]
-        term_loops = [loop.final_range for loop in (word, words)
+        unit, inner_terms = self.loops.units[word]
+        term_loops = [loop.final_range for loop in (word, inner_terms)
                       if loop is not None and
                       loop.final_range is not None]
         products = lower_to_mma(reduced, unit, term_loops, in_bounds)

@@ -109,8 +109,8 @@ def _choose_tile(kernel: UOp, matmul: Contraction, target: Target, knobs: Tuning
             -(-column // (_BLOCK_SIDE * columns)) * other_results
 
     def fits_registers(rows: int, columns: int, spare_registers: int = _SPARE_REGISTERS) -> bool:
-        words = size // 4 or 1
-        return words * (rows * columns + rows + columns) + spare_registers \
+        registers = size // 4 or 1
+        return registers * (rows * columns + rows + columns) + spare_registers \
             <= target.vector_registers and \
             2 * _BLOCK_SIDE * _BLOCK_SIDE * (rows + columns) * size <= target.shared
 

@@ -99,7 +99,7 @@ def _check_loop(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
 
 def _check_branches(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
     """Return the faults of the branch taken, and none for the others."""
-    op, faults = OpBodies(node), [fault for _, found in bodies for fault in found]
+    op, faults = OpBodies(node), [fault for _, body_faults in bodies for fault in body_faults]
     branches = []
     offset = 0
     for (outs, branch_faults), branch in zip(bodies, op.steps):
@@ -147,7 +147,7 @@ class _FaultCarries:
         return list(zip(results[1:], self.checks))
 
 
-def _index_faults(node: UOp) -> Iterator[Fault]:
+def _access_faults(node: UOp) -> Iterator[Fault]:
     x, *indices = node.src
     access = "read"
     if node.op is ops.SCATTER:
@@ -209,4 +209,4 @@ def _call_faults(node: UOp) -> Iterator[Fault]:
             yield build.reduce(value, ops.MAX, range(len(value.shape))), check
 
 
-_FAULT_RULES = {ops.GATHER: _index_faults, ops.SCATTER: _index_faults, ops.CALL: _call_faults}
+_FAULT_RULES = {ops.GATHER: _access_faults, ops.SCATTER: _access_faults, ops.CALL: _call_faults}

@@ -132,11 +132,11 @@ def _split(node: UOp, max_chunks: int) -> UOp:
     inner_axes = [a if a < axis else a + 1 for a in axes]
     partial: UOp
     if x.op is ops.ARG_PAIR:  # both results of each chunk, from one pass over it
-        key, place = x.src
+        key, index = x.src
         key = reshape_chunks(key, monoid.identity(key.dtype))
-        place = reshape_chunks(place, place.dtype.limits[1])
+        index = reshape_chunks(index, index.dtype.limits[1])
         partial = build.arg_pair(build.reduce(key, monoid, inner_axes),
-                                 build.reduce(build.arg_pair(key, place), monoid, inner_axes))
+                                 build.reduce(build.arg_pair(key, index), monoid, inner_axes))
     else:
         partial = build.reduce(reshape_chunks(x, monoid.identity(x.dtype)), monoid, inner_axes)
     return build.reduce(partial, monoid, [axis - sum(a < axis for a in axes)])
