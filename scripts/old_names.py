@@ -5,8 +5,9 @@
 
 ``scripts/old_names.tsv`` has a row for each: the old identifier, where it has its old sense, and
 the term that replaces it. Where: globs of files, with spaces between them; ``*`` is everywhere. A
-glob after ``module:``, ``function:``, ``class:`` or ``name:`` means identifiers of that kind only.
-Standard words (``rest``, ``plan``, ``given``) have the files in which they had a private sense.
+glob after ``module:``, ``function:``, ``class:``, ``name:``, ``argument:`` or ``attribute:`` means
+identifiers of that kind only. Standard words (``rest``, ``plan``, ``given``) have the files in
+which they had a private sense: ``lanes`` of vectors and NumPy's function ``place`` are not old.
 
 Identifiers are compared whole: names, attributes, parameters, keywords, functions, classes, and
 names of modules (of tests without ``test_``). Leading underscores do not count.

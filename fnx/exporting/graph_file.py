@@ -119,7 +119,7 @@ def _encode_arg(value: Any) -> Any:
         return ["dtype", value.name]
     if isinstance(value, Record) and value.__class__ in _RECORDS.values():
         if isinstance(value, op_args.Custom):
-            value = value.replace(lanes=None)
+            value = value.replace(vmap_rule=None)
         return [type(value).__name__, *[_encode_arg(field) for field in value]]
     raise ArgumentError(f"expected a graph that can be written, got {value!r} in it",
                         hint="export a function without it")

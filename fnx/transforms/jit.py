@@ -344,12 +344,12 @@ class Jitted(Transformed[P, R_co]):
         schedules = search_schedules(replay.closed.function, device, donated)
         target = target_of(device)
 
-        def again(keep: Callable[[Any], None]) -> None:
-            pipeline.lower(fn, target, on_pass=keep, donated=donated, schedules=schedules)
+        def lower_again(on_pass: Callable[[Any], None]) -> None:
+            pipeline.lower(fn, target, on_pass=on_pass, donated=donated, schedules=schedules)
 
         lowering: Lowering = inspect_lowering.Lowering(
-            fn, executable.lowered, device, replay.milliseconds, again, leaf_labels(self._f, key),
-            self._name, lambda: timeline.record_timeline(
+            fn, executable.lowered, device, replay.milliseconds, lower_again,
+            leaf_labels(self._f, key), self._name, lambda: timeline.record_timeline(
                 replay, executable, key.avals, arrays), device_limits)
         signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
@@ -373,7 +373,7 @@ class Jitted(Transformed[P, R_co]):
         """Return how often it was traced, compiled and dispatched, and why it was retraced."""
         traces = self._traces
         hits = self._hits + self._native_hits[0] + traces.hits
-        return CacheInfo(hits, traces.trace_count, self._executables.made, len(traces),
+        return CacheInfo(hits, traces.trace_count, self._executables.compile_count, len(traces),
                          tuple(traces.misses))
 
     def clear_cache(self) -> None:

@@ -62,14 +62,14 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 @public_api
 def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
          has_aux: bool) -> tuple[Any, Any, Any]:
-    for what, given in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(given, tuple | list):
+    for what, arg in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(arg, tuple | list):
             raise ArgumentError(f"expected {what} as a tuple or a list, got "
-                                f"{type(given).__name__}", hint="write jvp(f, (x,), (t,))")
-    given, layout = flatten_args(primals, range(len(primals)), allow_int=True)
+                                f"{type(arg).__name__}", hint="write jvp(f, (x,), (t,))")
+    args, layout = flatten_args(primals, range(len(primals)), allow_int=True)
     tangents_in = tangent_nodes(layout, tangents)
-    values = [x._node for x in given if x._dtype.is_float]
-    traced = trace(fun, layout.floats(given), layout.tree, values, transform="jvp",
+    values = [x._node for x in args if x._dtype.is_float]
+    traced = trace(fun, layout.floats(args), layout.tree, values, transform="jvp",
                    name=function_name(fun), has_aux=has_aux)
     nodes, out_tangents = preserving_locs(_with_tangents, traced, values, tangents_in)
     out, aux = traced.substitute_results(nodes)

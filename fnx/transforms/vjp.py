@@ -159,13 +159,13 @@ def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layou
 
 def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: Layout
                  ) -> Pushforward:
-    pushed, active = transpose_to_jvp(form)
+    jvp_form, active = transpose_to_jvp(form)
     sources = tuple([None if kind in ("input", "result") else
                      _DUMMY_TOKEN if (kind, i) == TOKEN else _UNREAD for kind, i in form.sources])
     number = dict(zip([i for kind, i in form.sources if kind == "cotangent"],
-                      pushed.result_indices))
+                      jvp_form.result_indices))
     floats = sum(a.dtype.is_float for a in outs.avals)
-    return Pushforward(saved, _MapInfo(pushed.function, (*sources, *active), tuple(
+    return Pushforward(saved, _MapInfo(jvp_form.function, (*sources, *active), tuple(
         [number.get(o) for o in range(floats)]), primals, outs))
 
 
@@ -285,8 +285,8 @@ def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
     """Return the float cotangents as nodes, checked against the result."""
     def one(x: Any, aval: Aval) -> UOp:
         if tree.structure(x) != tree.LEAF or is_no_derivative(x):
-            found = "float0" if x is not None and is_no_derivative(x) else tree.structure(cotangent)
-            raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got {found}",
+            got = "float0" if x is not None and is_no_derivative(x) else tree.structure(cotangent)
+            raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got {got}",
                               hint="give one array for each array of the result")
         return check_like(x, aval, "a cotangent", "the result")
 

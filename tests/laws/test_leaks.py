@@ -49,7 +49,7 @@ def batch(i: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Shrink the caches, so that they are full soon."""
-    for cache in (driver._results, link._eager._kept, eager_cache.number_cache,
+    for cache in (driver._results, link._eager._cache, eager_cache.number_cache,
                   eager_cache._call_cache, derivations.recent_forms):
         monkeypatch.setattr(cache, "limit", 100)
     with override(device="interp", check_spec=False):

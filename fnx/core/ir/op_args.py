@@ -184,18 +184,18 @@ class Callback(Record):
     """A call of the Python function that the handle src[0] names, with the operands after it.
 
     With an ``effect`` src[1] is a token and result 0 the next token, which keeps effects in order
-    and unmerged; without one the call is pure. ``lanes`` holds the batch axes, outermost first:
-    the length of each, and which operands have it (all results but the token do). The function is
-    called once per batch element, in order. If ``masked``, operand 0 is a bool; where it is false
-    there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of operands and
-    results; ``method`` says how a pure call is batched.
+    and unmerged; without one the call is pure. ``batch_levels`` are the batch axes, the outermost
+    first: the length of each, and which operands have it (all results but the token do). The
+    function is called once per batch element, in order. If ``masked``, operand 0 is a bool; where
+    it is false there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of
+    operands and results; ``method`` says how a pure call is batched.
     """
 
     name: str
     effect: bool
     ins: tuple[tuple[Shape, DType], ...]
     outs: tuple[tuple[Shape, DType], ...]
-    lanes: tuple[tuple[int, tuple[bool, ...]], ...] = ()
+    batch_levels: tuple[tuple[int, tuple[bool, ...]], ...] = ()
     masked: bool = False
     method: str = ""
 
@@ -229,7 +229,7 @@ class Custom(Record):
     If there is a "jvp", it is the first rule. ``recursion_depth`` >= 0 marks a recursive call:
     inside a rule, the node stands for the CUSTOM whose rule that is, so many levels of rules
     further out (-1: not recursive). It has no rules itself, as they would be infinite
-    (core/ir/recursive_rules.py). ``lanes`` holds a batching rule: ``function(size, batched)``
+    (core/ir/recursive_rules.py). ``vmap_rule`` holds a batching rule: ``function(size, batched)``
     returns the batched src[0]. With ``effects`` the first argument and the first result are tokens,
     of the rules too ("bwd": after the captures, and before the cotangents), so that effects of the
     backward pass are ordered as well. The results are jointly ``n_linear`` in that many of the last
@@ -242,13 +242,13 @@ class Custom(Record):
     n_captures: int
     cotangent_indices: tuple[int, ...] = ()
     recursion_depth: int = -1
-    lanes: Any = None
+    vmap_rule: Any = None
     effects: bool = False
     n_linear: int = 0
 
     def __repr__(self) -> str:
-        """Omit ``lanes``, which belongs to this process, so that the text is reproducible."""
-        return super(Custom, self.replace(lanes=None)).__repr__()
+        """Omit ``vmap_rule``, which belongs to this process, so that the text is reproducible."""
+        return super(Custom, self.replace(vmap_rule=None)).__repr__()
 
 
 class Range(Record):

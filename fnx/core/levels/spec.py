@@ -296,9 +296,9 @@ def _cond(node: UOp) -> bool:
 def _host(node: UOp) -> bool:
     arg, types = node.arg, _types(node.src)
     ins = ((HANDLE, build_calls.TOKEN) if arg.effect else (HANDLE,)) + arg.ins
-    lanes = tuple([n for n, _ in arg.lanes])
+    lanes = tuple([n for n, _ in arg.batch_levels])
     return types == ins and (not arg.effect or arg.outs[0] == build_calls.TOKEN) and \
-        all(len(batched) == len(arg.ins) for _, batched in arg.lanes) and \
+        all(len(batched) == len(arg.ins) for _, batched in arg.batch_levels) and \
         all(shape[:len(lanes)] == lanes for shape, _ in arg.outs[arg.effect:])
 
 

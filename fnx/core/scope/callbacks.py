@@ -132,11 +132,11 @@ def run_callback(arg: op_args.Callback, src: Sequence[Any]) -> list[NDArray]:
 def _call_batch(arg: op_args.Callback, handle: Handle, operands: Sequence[Any],
                 outs: list[NDArray]) -> None:
     """Call the function for each batch element, and write the results to outs."""
-    shapes = [shape[len(arg.lanes):] for shape, _ in arg.outs[arg.effect:]]
+    shapes = [shape[len(arg.batch_levels):] for shape, _ in arg.outs[arg.effect:]]
     depth = _calls.depth
     try:
         _calls.depth = depth + 1
-        for lane in np.ndindex(*[n for n, _ in arg.lanes]):
+        for lane in np.ndindex(*[n for n, _ in arg.batch_levels]):
             operands_here = [np.array(x[_batch_index(arg, k, lane)])
                              for k, x in enumerate(operands)]
             if arg.masked and not operands_here.pop(0):
@@ -149,7 +149,7 @@ def _call_batch(arg: op_args.Callback, handle: Handle, operands: Sequence[Any],
 
 def _batch_index(arg: op_args.Callback, k: int, lane: tuple[int, ...]) -> tuple[int, ...]:
     """Return the batch index of operand k for a batch element."""
-    return tuple([i for i, (_, batched) in zip(lane, arg.lanes) if batched[k]])
+    return tuple([i for i, (_, batched) in zip(lane, arg.batch_levels) if batched[k]])
 
 
 def _call(handle: Handle, args: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:

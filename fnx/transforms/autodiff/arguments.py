@@ -150,9 +150,9 @@ def fix_others(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     >>> fix_others(pow, (2, 3, 5), {}, [1])(4)
     1
     """
-    def g(*given: Any) -> Any:
+    def g(*values: Any) -> Any:
         filled = list(args)
-        for i, x in zip(argnums, given):
+        for i, x in zip(argnums, values):
             filled[i] = x
         return f(*filled, **kwargs)
     return g

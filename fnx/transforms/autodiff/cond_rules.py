@@ -89,8 +89,8 @@ class _CondReverse:
         operands = [read(source) for source in sources]
         active = [k for k in range(len(self.in_layout.inputs))
                   if any(form.result_indices[k][0] is not None for form in self.vjp_forms)]
-        outs = build_calls.cond([self._vjp_branch(form, places, active, sources, operands)
-                                 for form, places in zip(self.vjp_forms, self.slots)],
+        outs = build_calls.cond([self._vjp_branch(form, slots, active, sources, operands)
+                                 for form, slots in zip(self.vjp_forms, self.slots)],
                                 read(("input", 0)), operands, f"{self.arg.name}.backward")
         by_number = dict(zip(active, outs))
         return [by_number.get(k) for k in range(len(self.in_layout.inputs))], \

@@ -155,16 +155,16 @@ def _formula_jvp(formula: Callable[..., Expr], i: int) -> JvpTerm:
     def along(t: Expr, y: Expr, *operands: Expr) -> Expr:
         leaves = [UOp(ops.LEAF, y.dtype, (), op_args.Leaf(-1 - k, y.shape))
                   for k in range(len(operands) + 1)]
-        pushed: dict[UOp, UOp] = {leaves[i]: leaves[-1]}
+        tangent_of: dict[UOp, UOp] = {leaves[i]: leaves[-1]}
         out = formula(*map(Expr, leaves[:-1])).node
         for node in toposort([out]):
-            tangents = [pushed.get(s) for s in node.src]
-            if node not in pushed and any(s in pushed for s in node.src):
+            tangents = [tangent_of.get(s) for s in node.src]
+            if node not in tangent_of and any(s in tangent_of for s in node.src):
                 tangent = DERIVATIVES[node.op].jvp(node, tangents)
                 if tangent is not None:
-                    pushed[node] = tangent
+                    tangent_of[node] = tangent
         values = [x.node for x in (*operands, t)]
-        return Expr(substitute([pushed[out]], dict(zip(leaves, values)))[0])
+        return Expr(substitute([tangent_of[out]], dict(zip(leaves, values)))[0])
     return along
 
 

@@ -214,14 +214,14 @@ def _derive(body: UOp, key: JvpKey) -> Derivation[JvpForm]:
         dots[o] = dots[o] or Tangent(zeros_like(outs[o]))
     flat = list(outs)
 
-    def place(node: UOp | None) -> int | None:
+    def add_result(node: UOp | None) -> int | None:
         if node is None:
             return None
         flat.append(node)
         return len(flat) - 1
 
     indices = tuple([(None, None) if t is None else
-                     (place(t.value), place(t.mask) if o in key.needs_mask else None)
+                     (add_result(t.value), add_result(t.mask) if o in key.needs_mask else None)
                      for o, t in enumerate(dots)])
     function = build.function(flat, n + len(slots) + len(masks), f"{body.arg.name}.jvp")
     return JvpForm(function, indices)

@@ -190,8 +190,9 @@ class HigherOrderRule(DerivativeRule):
         """Return what the cotangents of the results contribute to those of the operands, and the
         token after the effects."""
         args = [node.src[i] for i in self.operands(node)]
-        given = [out_cts[o] for o in sorted(out_cts)]
-        cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
+        active_cts = [out_cts[o] for o in sorted(out_cts)]
+        cts = [ct.value for ct in active_cts] + \
+            [ct.mask for ct in active_cts if ct.mask is not None]
         results = build.results(self.forward(node, node.src, form))
         arg_cts, token = form.vjp(args, results, cts, token)
         return list(zip([a for a in args if a in active], arg_cts)), token
@@ -231,18 +232,19 @@ class CallRule(HigherOrderRule):
     def jvp_all(self, node: UOp, tangents: MaskedTangents, needs_mask: Sequence[int],
                 nonfinite: Container[UOp]
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
-        body, args, given = self._body(node), node.src[1:], tangents[1:]
-        masked = tuple([i for i, t in enumerate(given) if t is not None and t.mask is not None])
+        body, args, arg_tangents = self._body(node), node.src[1:], tangents[1:]
+        active = tuple([i for i, t in enumerate(arg_tangents) if t is not None])
+        masked = tuple([i for i, t in enumerate(arg_tangents)
+                        if t is not None and t.mask is not None])
         risky = tuple([i for i, a in enumerate(args) if a in nonfinite]) \
             if masked or needs_mask else ()
-        form: JvpForm = yield body, JvpKey(tuple([i for i, t in enumerate(given) if t is not None]),
-                                           masked, tuple(needs_mask), risky)
-        values = [t.value for t in given if t is not None]
-        masks = [t.mask for t in given if t is not None and t.mask is not None]
+        form: JvpForm = yield body, JvpKey(active, masked, tuple(needs_mask), risky)
+        values = [t.value for t in arg_tangents if t is not None]
+        masks = [t.mask for t in arg_tangents if t is not None and t.mask is not None]
         outs = build_calls.call(form.function, [*args, *values, *masks], node.arg.name,
                                 node.arg.policy)
-        primals, given = form.results(outs)
-        return primals if self.bodies(node) else build.results(node), given
+        primals, result_tangents = form.results(outs)
+        return primals if self.bodies(node) else build.results(node), result_tangents
 
     def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
         deps: Sequence[frozenset[int]] = yield self._body(node), DependenceKey()

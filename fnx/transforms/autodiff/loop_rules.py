@@ -223,10 +223,10 @@ def recompute_form(body: UOp, form: Linearized, n_cotangents: int) -> Linearized
         results = inline_function(rerun,
                                   [inputs.get(i, placeholder) for i in range(body.arg.n_params)])
 
-        def found(source: Source) -> UOp:
+        def lookup(source: Source) -> UOp:
             kind, i = source
             return results[i] if kind == "result" else read(source)
-        return inline_backward(form, found)
+        return inline_backward(form, lookup)
 
     rerun = drop_effects(form.forward_of(body))
     placeholder = build.const(0, dtypes.int32)  # placeholder for operands that are not read

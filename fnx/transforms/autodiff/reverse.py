@@ -172,7 +172,7 @@ class _ReverseWalk:
                     for operand, ct in cts:
                         self.add_cotangent(operand, ct)
             elif node in self.pending and node not in self.sources:
-                products = self._split_products(node)
+                products = self._split_contributions(node)
                 ct = self.take_cotangent(node)
                 if isinstance(rule, GetTupleRule):
                     assert ct is not None
@@ -182,7 +182,7 @@ class _ReverseWalk:
                 for part in products if ct is None else (*products, ct):
                     self._vjp_operands(node, part)
 
-    def _split_products(self, node: UOp) -> list[Cotangent]:
+    def _split_contributions(self, node: UOp) -> list[Cotangent]:
         """Split off contributions that are cheaper to sum after they are pulled through the
         node.
 
@@ -242,22 +242,22 @@ def _derive(body: UOp, activity: Activity) -> Derivation[Linearized]:
     wrt = those(activity.inputs)
     first = build.param(n + len(inputs) - len(params), build_calls.TOKEN[1], build_calls.TOKEN[0])
     inputs[first] = TOKEN
-    outs, found, last = yield from pullback_steps(body.src, cts, wrt,
-                                                  those(activity.may_be_nonfinite),
-                                                  those(activity.needs_mask), first)
-    by_param = dict(zip(wrt, found))
+    outs, input_cts, last = yield from pullback_steps(body.src, cts, wrt,
+                                                      those(activity.may_be_nonfinite),
+                                                      those(activity.needs_mask), first)
+    by_param = dict(zip(wrt, input_cts))
     flat: list[UOp] = []
 
-    def place(node: UOp | None) -> int | None:
+    def add_result(node: UOp | None) -> int | None:
         if node is None:
             return None
         flat.append(node)
         return len(flat) - 1
 
     grads = [by_param.get(params[i]) if i in params else None for i in activity.inputs]
-    indices = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
+    indices = tuple([(None, None) if ct is None else (add_result(ct.value), add_result(ct.mask))
                      for ct in grads])
-    token = place(None if last is first else last)
+    token = add_result(None if last is first else last)
     saved: Sequence[UOp] | None = None
     if activity.policy is not None:
         outs, flat, saved = yield from remat_partial_eval.partial_eval(

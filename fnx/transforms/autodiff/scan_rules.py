@@ -114,10 +114,10 @@ class _ScanReverse:
         if kind == "input" and i in self.carries.params:
             after = self.body.src[i - self.carries.first]
             if after in self.varying and after not in self.params:
-                return _StepSrc("before", self._found(after, saved), source)
-        return _StepSrc("row" if node in self.varying else "const", self._found(node, saved))
+                return _StepSrc("before", self._source_of(after, saved), source)
+        return _StepSrc("row" if node in self.varying else "const", self._source_of(node, saved))
 
-    def _found(self, node: UOp, saved: list[UOp]) -> Source:
+    def _source_of(self, node: UOp, saved: list[UOp]) -> Source:
         """Return a source for a node: an existing operand or result, else a new residual."""
         if node in self.ys and node in self.varying:
             return "result", self.carries.n + self.ys.index(node)
@@ -157,13 +157,13 @@ class _ScanReverse:
                  activity: Activity) -> VjpOuts:
         """Return the cotangents of the active operands."""
         carries, n = self.carries, self.carries.n
-        shared = [s for s, place in src_of.items() if place.where == "const"]
-        rows = [s for s, place in src_of.items() if place.where != "const"]
+        shared = [s for s, src in src_of.items() if src.where == "const"]
+        rows = [s for s, src in src_of.items() if src.where != "const"]
         out_cts = {o: read(("cotangent", k)) for k, o in enumerate(activity.outputs)
                    if o in self.outputs}
         with_ct, ys = ([o for o in self.outputs if o < n], [o for o in self.outputs if o >= n])
-        result_index_of = {i: place for i, (place, _) in zip(self.inputs, self.form.result_indices)
-                           if place is not None}
+        result_index_of = {i: index for i, (index, _) in zip(self.inputs, self.form.result_indices)
+                           if index is not None}
         summed_inputs = [i for i in result_index_of if i < carries.first]
         mapped_inputs = [i for i in result_index_of if i >= self.rows]
 

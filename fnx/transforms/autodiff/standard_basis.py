@@ -132,9 +132,9 @@ class _BasisWalk:
         """Whether the flat index of a row has the digit that equals the index of an axis."""
         above = self.n // (digit.stride * digit.length)
         index = build.iota(digit.length)
-        own = build.expand(build.reshape(index, (1, digit.length, 1)),
-                           (above, digit.length, digit.stride))
-        rows = build.reshape(own, tuple([self.n if i == lane else 1 for i in range(len(shape))]))
+        digits = build.expand(build.reshape(index, (1, digit.length, 1)),
+                              (above, digit.length, digit.stride))
+        rows = build.reshape(digits, tuple([self.n if i == lane else 1 for i in range(len(shape))]))
         indices = build.reshape(index, tuple([digit.length if i == axis else 1
                                               for i in range(len(shape))]))
         return build.eq(build.expand(rows, shape), build.expand(indices, shape))

@@ -80,9 +80,9 @@ def _transpose(body: UOp, key: TransposeKey) -> Derivation[TransposeForm]:
     outs = [body.src[o] for o in key.outputs]
     shape, dtype = build_calls.TOKEN
     first = build.param(n + len(cts), dtype, shape) if key.effects else None
-    _, found, last = yield from pullback_steps(outs, [Cotangent(ct) for ct in cts], wrt,
-                                               token=first)
-    by_param = {x: ct.value for x, ct in zip(wrt, found) if ct is not None}
+    _, input_cts, last = yield from pullback_steps(outs, [Cotangent(ct) for ct in cts], wrt,
+                                                   token=first)
+    by_param = {x: ct.value for x, ct in zip(wrt, input_cts) if ct is not None}
     results = substitute([*by_param.values(), *([] if last is None else [last])],
                          {x: build.const_like(x, 0) for x in wrt})
     number = {x: k for k, x in enumerate(by_param)}

@@ -81,7 +81,7 @@ class _WhileReverse:
         self.saved = [c for c in range(self.n)
                       if not build_calls.is_token(self.like[self.first + c])]
         self.result_indices = {
-            i: place for i, (place, _) in zip(inputs, form.result_indices) if place is not None}
+            i: index for i, (index, _) in zip(inputs, form.result_indices) if index is not None}
 
     def build(self, activity: Activity) -> Linearized:
         forward = build_function(self.forward, self.args, self.arg.name)
@@ -205,12 +205,12 @@ class _WhileReverse:
         slots = [write_slot(p, slot, c) for p, c in zip(slots, self._savable(carries))]
         begins = Expr(write_slot(begins.node, slot, begin.node))
         last = begin.eq(blocks - 1)
-        pushed = (n_ahead > 0) & (free > 0)
+        is_push = (n_ahead > 0) & (free > 0)
         length = where(last, minimum(Expr(steps) - begin * revolve.BLOCK, revolve.BLOCK), 0)
         leaf = self._run_and_save(consts, carries, length, leaf)
         cts = self._reverse_steps(consts, length, leaf, cts, summed)
-        popped = where(last & (pushed | n_ahead.eq(0)), top.like(1), 0)
-        top = top + where(pushed, top.like(1), 0) - popped
+        popped = where(last & (is_push | n_ahead.eq(0)), top.like(1), 0)
+        top = top + where(is_push, top.like(1), 0) - popped
         return [(blocks - where(last, blocks.like(1), 0)).node, top.node, begins.node, *slots,
                 *leaf, *cts]
 
@@ -256,10 +256,10 @@ class _WhileReverse:
             return [i, *new, *[add(total, ct_of[i]) for total, i in zip(cts[m:], summed)],
                     *optional_list(token)]
 
-        _, *found = build_while(lambda consts, states: (Expr(states[0]) > 0).node, step,
-                                [*consts, *leaf], [times.node, *cts],
-                                name=f"{self.arg.name}.pullback", max_trips=revolve.BLOCK)
-        return found
+        _, *cts_before = build_while(lambda consts, states: (Expr(states[0]) > 0).node, step,
+                                     [*consts, *leaf], [times.node, *cts],
+                                     name=f"{self.arg.name}.pullback", max_trips=revolve.BLOCK)
+        return cts_before
 
 
 class _ShortWhileReverse(_WhileReverse):

@@ -58,7 +58,7 @@ def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | No
 @register_derivation(BatchPattern)
 def _batch(body: UOp, pattern: BatchPattern) -> BatchSteps[BatchedFunction]:
     """The steps of ``batch``; yields requests for batched forms of called bodies."""
-    batch_axis, size, new = pattern.lanes, pattern.lanes.size, dict[UOp, BatchedValue]()
+    batch_axis, size, new = pattern.batch, pattern.batch.size, dict[UOp, BatchedValue]()
     results: dict[UOp, Sequence[BatchedValue]] = {}  # of nodes with bodies
     for slot, param in build.params(body).items():
         if pattern.batched[slot]:

@@ -28,7 +28,7 @@ def batch_callback(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], b
                               hint='give it vmap_method="sequential", which calls it once for '
                                    "each element, or another that calls it for all of them",
                               loc=node.loc)
-    batch_levels = arg.lanes
+    batch_levels = arg.batch_levels
     if arg.effect or arg.method in _SEQUENTIAL:
         batch_levels = ((size, flags), *batch_levels)
     else:

@@ -130,10 +130,10 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
                 for x, b, w in zip(args, flags, grown)]
         flags = grown
     differ = list(has_axis)  # which results differ between batch elements: a vmap rule may say
-    if arg.lanes is None:
+    if arg.vmap_rule is None:
         first = (yield batch.of(src[0], flags, has_axis)).function
     else:
-        first, differ[arg.effects:] = arg.lanes.function(batch.size, flags)
+        first, differ[arg.effects:] = arg.vmap_rule.function(batch.size, flags)
     outs = tuple([((batch.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(has_axis, arg.outs)])
     custom_arg = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.cotangent_indices,
@@ -146,9 +146,10 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
                               effects=arg.effects)
         return UOp(ops.CUSTOM, dtypes.void, (first, *batched_args), call)
     functions = [first, *[replace_recursive_calls(rule, again) for rule in rules]]
-    return [BatchedValue(_first_element(x), False) if b and not own and batch.size
+    return [BatchedValue(_first_element(x), False) if b and not differs and batch.size
             else BatchedValue(x, b)
-            for x, b, own in zip(build_calls.custom(functions, custom_arg, args), has_axis, differ)]
+            for x, b, differs in zip(build_calls.custom(functions, custom_arg, args), has_axis,
+                                     differ)]
 
 
 def _first_element(x: UOp) -> UOp:
@@ -199,8 +200,8 @@ def _loop_over_batch(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...],
         carries = [src[n + arg.n_captures]]
         consts = [x for x in consts if x is not carries[0]]
 
-    def step(given: Nodes, carried: Nodes, rows: Nodes) -> tuple[Nodes, Nodes]:
-        const_iter, row_iter, token_iter = iter(given), iter(rows), iter(carried)
+    def step(const_args: Nodes, carried: Nodes, rows: Nodes) -> tuple[Nodes, Nodes]:
+        const_iter, row_iter, token_iter = iter(const_args), iter(rows), iter(carried)
         operands = [next(row_iter) if b else next(token_iter) if carried and i == arg.n_captures
                     else next(const_iter) for i, b in enumerate(batched[n:])]
         outs = build_calls.custom(src[:n], arg, operands)

@@ -79,7 +79,7 @@ def _pass_mask(node: UOp, src: tuple[UOp, ...], mask: UOp, masked_bodies: Mappin
 def _mask_callback(node: UOp, src: tuple[UOp, ...], mask: UOp) -> UOp:
     """Return a CALLBACK whose effect also requires ``mask``."""
     arg, first = node.arg, 2
-    args, batch_levels = src[first:], arg.lanes
+    args, batch_levels = src[first:], arg.batch_levels
     if arg.masked:
         args = (build.and_(args[0], build.expand(mask, args[0].shape)), *args[1:])
     else:

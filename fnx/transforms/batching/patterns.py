@@ -30,8 +30,8 @@ class BatchAxis(Record):
            ) -> tuple[UOp, BatchPattern]:
         """Return the request for a batched body, without what the body does not depend on."""
         axis = self.axis if self.axis in named_axes(body) else None
-        lanes = BatchAxis(self.size, axis, self.rules if is_recursive(body) else 0)
-        return body, BatchPattern(lanes, batched, outs)
+        batch = BatchAxis(self.size, axis, self.rules if is_recursive(body) else 0)
+        return body, BatchPattern(batch, batched, outs)
 
 
 class BatchPattern(Record):
@@ -41,7 +41,7 @@ class BatchPattern(Record):
     results past its end are not forced.
     """
 
-    lanes: BatchAxis
+    batch: BatchAxis
     batched: tuple[bool, ...]
     outs: tuple[bool, ...] = ()
 
@@ -64,8 +64,8 @@ class BatchedValue(Record):
 def named_axes(body: UOp) -> frozenset[Axis]:
     """Return the named axes that the collectives in a FUNCTION, or a nested one, run over."""
     nodes = toposort(body.src, stop=lambda n: n.op is KERNEL)
-    own = {n.arg for n in nodes if n.op.batching == "collective"}
-    return frozenset(own).union(*[named_axes(n) for n in nodes if n.op is FUNCTION])
+    axes = {n.arg for n in nodes if n.op.batching == "collective"}
+    return frozenset(axes).union(*[named_axes(n) for n in nodes if n.op is FUNCTION])
 
 
 # A walk that needs batched bodies: it yields (body, BatchPattern) and is sent the Batched.

@@ -103,11 +103,12 @@ def batched_cond(branches: Sequence[BatchedFunction], which: UOp, args: Sequence
         branch_args = [next(filled) if b else x for x, b in args]
         if branch.arg.n_params > len(branch_args):
             branch_args.append(taken)
-        found = if_any(build.reduce(taken, ops.OR, (0,)), branch, branch_args, name)
-        tokens = [x for x, b in zip(found, flags) if _is_token(x, b)]
+        results = if_any(build.reduce(taken, ops.OR, (0,)), branch, branch_args, name)
+        tokens = [x for x, b in zip(results, flags) if _is_token(x, b)]
         if tokens:  # effects of the next branch follow it
             args = [BatchedValue(tokens[0], False) if _is_token(*a) else a for a in args]
-        wide = [x if _is_token(x, b) else broadcast_batch(x, b, size) for x, b in zip(found, flags)]
+        wide = [x if _is_token(x, b) else broadcast_batch(x, b, size)
+                for x, b in zip(results, flags)]
         out = [a if _is_token(a, c) else _select(taken, a, b)
                for a, b, c in zip(wide, out, flags)] if out else wide
     return out

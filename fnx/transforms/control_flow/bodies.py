@@ -258,8 +258,8 @@ def check_carry(what: str, body: Body, structure: tree.TreeDef, before: Sequence
 def result_type(node: UOp) -> str:
     """Format the type of a result and the line that computed it."""
     text = f"{node.dtype}{list(node.shape)}"
-    site = None if node.op.kind == "source" else choose_location(node.locs)
-    return f"{text} (computed at {format_location(site)})" if site else text
+    loc = None if node.op.kind == "source" else choose_location(node.locs)
+    return f"{text} (computed at {format_location(loc)})" if loc else text
 
 
 def check_structure(what: str, body: Body, expected: tree.TreeDef, got: tree.TreeDef) -> None:

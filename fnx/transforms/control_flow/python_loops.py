@@ -20,11 +20,11 @@ from fnx.transforms.control_flow.scan import scan_length
 def _call_eagerly(f: Callable[..., Any], *args: Any) -> Any:
     """Call a user's function eagerly, with its own source locations."""
     evaluate_pending(args)
-    site, current_loc.loc = current_loc.loc, None
+    loc, current_loc.loc = current_loc.loc, None
     try:
         return f(*args)
     finally:
-        current_loc.loc = site
+        current_loc.loc = loc
 
 
 def _evaluate(x: Any) -> Any:

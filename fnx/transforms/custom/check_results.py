@@ -192,8 +192,8 @@ def check_cotangents(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], i
     cts: list[Array] = []
     ct_indices: list[int] = []
     remaining_avals = iter(avals)
-    for i, (given, structure) in enumerate(zip(out, arguments.subtrees)):
-        _collect_cts(given, structure, f"[{i}]", remaining_avals, info, cts, ct_indices)
+    for i, (ct, structure) in enumerate(zip(out, arguments.subtrees)):
+        _collect_cts(ct, structure, f"[{i}]", remaining_avals, info, cts, ct_indices)
     return cts, tuple(ct_indices)
 
 

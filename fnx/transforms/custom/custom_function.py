@@ -118,15 +118,16 @@ class _EnclosingRule:
     """A function whose rules are being traced."""
 
     def __init__(self, owner: CustomFunction[..., Any], key: CallKey, custom: TracedCustom) -> None:
-        self.owner, self.key, self.made, self.was_called = owner, key, custom, False
+        self.owner, self.key, self.custom, self.was_called = owner, key, custom, False
 
     def recompute_form(self, level: int) -> TracedCustom:
         """Return the CUSTOM for a call of the function inside its own rule."""
         self.was_called = True
-        arg = op_args.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
-                             recursion_depth=level, effects=self.made.arg.effects)
-        return TracedCustom(self.made.functions[:1], arg, self.made.captures, self.made.out_tree,
-                            self.made.outs)
+        custom = self.custom
+        arg = op_args.Custom(custom.arg.name, custom.arg.outs, (), custom.arg.n_captures,
+                             recursion_depth=level, effects=custom.arg.effects)
+        return TracedCustom(custom.functions[:1], arg, custom.captures, custom.out_tree,
+                            custom.outs)
 
 
 class _EnclosingRules(threading.local):
@@ -170,10 +171,10 @@ class CustomFunction(Transformed[P, R]):
         """The rules: what they capture counts as captured by the function."""
         return self._user_rules
 
-    def _set_rules(self, *given: Callable[..., Any]) -> None:
+    def _set_rules(self, *rules: Callable[..., Any]) -> None:
         """Set the rules."""
-        self._user_rules = given
-        all_captures = functools.partial(_all_captures, self._f, *given)
+        self._user_rules = rules
+        all_captures = functools.partial(_all_captures, self._f, *rules)
         vars(all_captures)["__name__"] = self._name
         self._traces = TraceCache(lambda: all_captures)
 
@@ -183,7 +184,7 @@ class CustomFunction(Transformed[P, R]):
         """Trace the rules for a signature; ``custom`` is the function without them."""
         raise NotImplementedError
 
-    def lanes(self, signature: Signature, custom: TracedCustom) -> Any:
+    def vmap_rule(self, signature: Signature, custom: TracedCustom) -> Any:
         """Return the vmap rule, as ``Custom`` holds it; None: batch the function itself."""
         return None
 
@@ -253,8 +254,8 @@ class CustomFunction(Transformed[P, R]):
                 tuple([(i, args[i]) for i in self._nondiff]))
 
     def _run(self, signature: Signature, values: Sequence[UOp | None]) -> TracedFunction:
-        def f(*given: Any) -> Any:
-            return self._f(*signature.fill(given))
+        def f(*args: Any) -> Any:
+            return self._f(*signature.fill(args))
         return trace(f, signature.avals, signature.in_tree, values, transform=self.kind,
                      name=self._name)
 
@@ -272,7 +273,7 @@ class CustomFunction(Transformed[P, R]):
         depth = len(open_rules)
         try:
             open_rules.append(opened)
-            rules, vmap = self.rules(signature, custom), self.lanes(signature, custom)
+            rules, vmap = self.rules(signature, custom), self.vmap_rule(signature, custom)
             return rules, vmap, [] if vmap is None else vmap.tried()
         finally:
             del open_rules[depth:]
@@ -309,13 +310,13 @@ class CustomFunction(Transformed[P, R]):
                             hint="make random numbers and the like outside of them")
         functions = [close_over(traced, captures, effects)[0],
                      *[close_over(r.traced, captures, effects)[0] for r in rules]]
-        pulled = next((r.ct_indices for r in rules if r.name == "bwd"), ())
+        ct_indices = next((r.ct_indices for r in rules if r.name == "bwd"), ())
         if effects and any(r.name == "bwd" for r in rules):
-            pulled = (-1, *[i if i < 0 else i + 1 for i in pulled])
+            ct_indices = (-1, *[i if i < 0 else i + 1 for i in ct_indices])
         if vmap is not None:
             vmap.captures, vmap.effects, vmap.handles = tuple(captures), effects, handles
         arg = op_args.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                             pulled, lanes=vmap, effects=effects, n_linear=self.linear)
+                             ct_indices, vmap_rule=vmap, effects=effects, n_linear=self.linear)
         return TracedCustom(tuple(functions), arg, tuple(captures), custom.out_tree, custom.outs,
                             self.stop_captures)
 

@@ -172,7 +172,7 @@ def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_so
     b = tree.map(asarray, b)
     equation = _trace_equation(matvec, b, "custom_linear_solve")
 
-    def turned(y: Any, consts: Any) -> Any:
+    def transpose_matvec(y: Any, consts: Any) -> Any:
         return linear_transpose(lambda x: equation.at(x, consts), y)(y)[0]
 
     linear = 0 if has_aux else len(tree.leaves(b))
@@ -181,7 +181,7 @@ def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_so
     if symmetric:
         backward = forward
     elif transpose_solve is not None:
-        backward = _LinearSystem(turned, transpose_solve, has_aux, linear)
+        backward = _LinearSystem(transpose_matvec, transpose_solve, has_aux, linear)
         backward.solved = backward.with_rules(equation.name, forward)
     forward.solved = forward.with_rules(equation.name, backward)
     return forward.solved(tuple(equation.consts), b)

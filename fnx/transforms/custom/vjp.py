@@ -180,7 +180,7 @@ def _proper_subsets(n: int) -> list[tuple[int, ...]]:
     >>> _proper_subsets(1), _proper_subsets(2)
     ([], [(0,), (1,)])
     """
-    sets = (asked for k in range(1, n) for asked in itertools.combinations(range(n), k))
+    sets = (subset for k in range(1, n) for subset in itertools.combinations(range(n), k))
     return list(itertools.islice(sets, MAX_CT_SETS))
 
 

@@ -84,7 +84,7 @@ class CallWithRules(CustomFunction[P, R]):
         return jvp_rules if self._vjp is None else [
             *jvp_rules, *vjp_rules(self, *self._vjp, signature, custom)]
 
-    def lanes(self, signature: Signature, custom: TracedCustom) -> VmapRule | None:
+    def vmap_rule(self, signature: Signature, custom: TracedCustom) -> VmapRule | None:
         return None if self._vmap is None else VmapRule(self._vmap, self._name, signature, custom)
 
 
@@ -138,7 +138,7 @@ class custom_vmap(CustomFunction[P, R]):
     def rules(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
         return []
 
-    def lanes(self, signature: Signature, custom: TracedCustom) -> VmapRule | None:
+    def vmap_rule(self, signature: Signature, custom: TracedCustom) -> VmapRule | None:
         return VmapRule(self._user_rules[0], self._name, signature, custom)
 
 
@@ -158,8 +158,8 @@ class VmapRule:
         self.out_tree, self.outs = custom.out_tree, custom.outs
         self.captures, self.effects = custom.captures, False
         self.handles: dict[Any, list[Any]] = {}
-        self._made: Cache[Any, tuple[UOp, list[bool]]] = Cache("batches of custom rules",
-                                                               MAX_BATCHES)
+        self._functions: Cache[Any, tuple[UOp, list[bool]]] = Cache("batches of custom rules",
+                                                                    MAX_BATCHES)
 
     def __repr__(self) -> str:
         return f"VmapRule({self.name})"
@@ -179,7 +179,7 @@ class VmapRule:
         them, except a token, differ between batch elements."""
         n = len(self.captures)
         key = size, tuple(batched[n + self.effects:])
-        batched_fn, differ = self._made.get_or_make(key, lambda: self._closed(*key))
+        batched_fn, differ = self._functions.get_or_make(key, lambda: self._closed(*key))
         if any(batched[:n]):
             used_params = build.params(batched_fn)
             if any(b and i in used_params for i, b in enumerate(batched[:n])):

@@ -218,12 +218,12 @@ class ExecutableCache:
     def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable], limit: int
                  ) -> None:
         self._link = link
-        self._kept: Cache[Any, Executable] = Cache(
-            "executables", limit, EXECUTABLE_BYTES, lambda key, made: made.nbytes)
-        self.made = 0
+        self._cache: Cache[Any, Executable] = Cache(
+            "executables", limit, EXECUTABLE_BYTES, lambda key, executable: executable.nbytes)
+        self.compile_count = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cache)
 
     def find(self, fn: UOp, donated: tuple[int, ...] = (), device: str | None = None
              ) -> Executable:
@@ -233,21 +233,22 @@ class ExecutableCache:
         """
         device = device or config.device
         key = fn, device, config.key(), donated
-        executable = self._kept.get(key)
+        executable = self._cache.get(key)
         if executable is None:
             linked = self._link(fn, donated, device)
-            executable = self._kept.put(key, linked)
-            self.made += executable is linked
+            executable = self._cache.put(key, linked)
+            self.compile_count += executable is linked
         return executable
 
-    def insert(self, fn: UOp, donated: tuple[int, ...], made: Executable, device: str) -> None:
-        """Add an Executable that another cache made."""
-        self._kept.put((fn, device, config.key(), donated), made)
-        self.made += 1
+    def insert(self, fn: UOp, donated: tuple[int, ...], executable: Executable, device: str
+               ) -> None:
+        """Add an Executable that another cache linked."""
+        self._cache.put((fn, device, config.key(), donated), executable)
+        self.compile_count += 1
 
     def clear(self) -> None:
         """Clear the cache."""
-        self._kept.clear()
+        self._cache.clear()
 
 
 # A trace that is called once, such as an initialization, is not worth a launcher.
@@ -310,9 +311,9 @@ class EagerEvaluator(ExecutableCache):
         """Evaluate nodes over BUFFERs and CONSTs as one program, passed to ``on_run``."""
         if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a scalar argument
             return [self._memory(nodes[0])]
-        if len(nodes) == 1 and _is_zeros(nodes[0]) and (found := self.zeros(
+        if len(nodes) == 1 and _is_zeros(nodes[0]) and (zeros := self.zeros(
                 math.prod(nodes[0].shape) * nodes[0].dtype.itemsize)) is not None:
-            return [found]
+            return [zeros]
         if config.check or config.check_index:  # errors need source locations
             fn, captures = trace.preserving_locs(trace.close, nodes, (), numbers=MAX_CONSTS,
                                                  lines=True)
@@ -338,7 +339,7 @@ class EagerEvaluator(ExecutableCache):
     def _set_location(error: FnxError, nodes: Sequence[UOp]) -> None:
         """Point an error at these nodes: the program may come from an equal graph elsewhere."""
         if error.locs:
-            if error.loc not in {site for n in toposort(nodes) for site in n.locs}:
+            if error.loc not in {loc for n in toposort(nodes) for loc in n.locs}:
                 error.loc = current_loc.loc or error.loc
             error.locs = ()
 

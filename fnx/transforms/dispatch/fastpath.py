@@ -62,16 +62,16 @@ def args_kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
                   type(x) for x in args])
 
 
-def launch_by_kind(launchers: Sequence[tuple[tuple[Any, ...], Fastpath]]) -> Fastpath:
-    """Return the launcher of several signatures, given each with the kind of its arguments."""
+def launch_by_kind(fastpaths: Sequence[tuple[tuple[Any, ...], Fastpath]]) -> Fastpath:
+    """Return the fast path of several signatures, given each with the kind of its arguments."""
     by_kind: dict[tuple[Any, ...], list[Fastpath]] = {}
-    for kind, launcher in launchers:
-        by_kind.setdefault(kind, []).append(launcher)
+    for kind, fastpath in fastpaths:
+        by_kind.setdefault(kind, []).append(fastpath)
     tried = {kind: same[:MAX_OF_KIND] for kind, same in by_kind.items()}
 
     def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for launcher in tried.get(args_kind(args), ()):
-            out = launcher(args, kwargs)
+        for fastpath in tried.get(args_kind(args), ()):
+            out = fastpath(args, kwargs)
             if out is not MISS:
                 return out
         return MISS

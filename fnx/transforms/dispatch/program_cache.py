@@ -29,7 +29,7 @@ from fnx.transforms.dispatch.executable import BlockLike, DeviceLike
 
 hashlib = lazy_import("hashlib")
 
-_OPS_WITH_SITES = (ops.EXEC, ops.CMD_LOOP, ops.BRANCH)
+_OPS_WITH_LOCS = (ops.EXEC, ops.CMD_LOOP, ops.BRANCH)
 
 
 class ByteCache(Protocol):
@@ -101,12 +101,13 @@ class ProgramEntry:
 
     def _lines(self, commands: UOp) -> dict[Location, tuple[int, int]]:
         """Return the position in the FUNCTION of each of the user's lines in commands."""
-        sites = {s for n in toposort([commands]) if n.op in _OPS_WITH_SITES for s in n.arg.locs}
+        command_locs = {loc for n in toposort([commands]) if n.op in _OPS_WITH_LOCS
+                        for loc in n.arg.locs}
         positions: dict[Location, tuple[int, int]] = {}
         for i, node in enumerate(self._nodes()):
-            for k, site in enumerate(node.locs):
-                if site in sites:
-                    positions.setdefault(site, (i, k))
+            for k, loc in enumerate(node.locs):
+                if loc in command_locs:
+                    positions.setdefault(loc, (i, k))
         return positions
 
     def _nodes(self) -> Sequence[UOp]:
@@ -115,15 +116,15 @@ class ProgramEntry:
 
 def _relocate(commands: UOp, lines: dict[Location, tuple[int, int]], nodes: Sequence[UOp]) -> UOp:
     """Replace the lines of commands by those at the same positions in ``nodes``."""
-    current_sites = {site: nodes[i].locs[k] if k < len(nodes[i].locs) else None
-                     for site, (i, k) in lines.items()}
-    if all(site == other for site, other in current_sites.items()):
+    current_locs = {loc: nodes[i].locs[k] if k < len(nodes[i].locs) else None
+                    for loc, (i, k) in lines.items()}
+    if all(loc == other for loc, other in current_locs.items()):
         return commands
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op not in _OPS_WITH_SITES or not node.arg.locs:
+        if node.op not in _OPS_WITH_LOCS or not node.arg.locs:
             return None
-        sites = [current_sites.get(site) for site in node.arg.locs]
+        locs = [current_locs.get(loc) for loc in node.arg.locs]
         return node.replace(src=src, arg=node.arg.replace(
-            locs=tuple(dict.fromkeys(s for s in sites if s is not None))))
+            locs=tuple(dict.fromkeys(loc for loc in locs if loc is not None))))
     return rebuild([commands], visit)[0]

@@ -54,9 +54,9 @@ class Space(Protocol):
     """The search space of lower/candidates.py: a start and neighbors."""
 
     def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, HasSchedule]: ...
-    def near(self, kernel: UOp, target: Any, found: Any, same_bits: bool, /
+    def near(self, kernel: UOp, target: Any, best: Any, same_bits: bool, /
              ) -> Iterator[HasSchedule]: ...
-    def further(self, kernel: UOp, target: Any, found: Any, /) -> Iterator[HasSchedule]: ...
+    def further(self, kernel: UOp, target: Any, best: Any, /) -> Iterator[HasSchedule]: ...
 
 
 class Outcome(Record):
@@ -195,7 +195,7 @@ class _SearchTask:
         if not self.first.schedule:
             return Outcome((), 0.0, 0.0, 0)
         outcome = measurements.get(self.key) or _decode(self.disk.get(self.key))
-        return None if outcome is None else self._kept(outcome)
+        return None if outcome is None else self._put(outcome)
 
     def schedule(self, seconds: Callable[[], float], report: Callable[[float, str], None]
                  ) -> Schedule:
@@ -241,21 +241,21 @@ class _SearchTask:
         outcome = _decode(self.disk.get(self.key)) or outcome
         if outcome.tried > 1:
             self.disk.put(self.key, _encode(outcome), f"schedule of {self.name}")
-        return self._kept(outcome)
+        return self._put(outcome)
 
-    def _kept(self, outcome: Outcome) -> Outcome:
-        kept: Outcome = measurements.put(self.key, outcome)
-        measurements.remove((self.name, kept.schedule))  # an outcome of the same name
-        measurements.put((self.name, kept.schedule), kept)
-        return kept
+    def _put(self, outcome: Outcome) -> Outcome:
+        cached: Outcome = measurements.put(self.key, outcome)
+        measurements.remove((self.name, cached.schedule))  # an outcome of the same name
+        measurements.put((self.name, cached.schedule), cached)
+        return cached
 
 
 class _HillClimb:
     """Hill climb from the heuristic schedule to ever faster neighbors."""
 
     def __init__(self, task: _SearchTask, seconds: float,
-                 tell: Callable[[float, str], None]) -> None:
-        self.task, self.trials, self.tell = task, task.trials, tell
+                 report: Callable[[float, str], None]) -> None:
+        self.task, self.trials, self.report = task, task.trials, report
         self.best, self.program = task.first, task.base
         self.expected = self.trials.results(task.base)
         self.tried = {task.first.schedule}
@@ -291,7 +291,7 @@ class _HillClimb:
         for candidate, program in ready:
             self._call_safely(partial(self._try, candidate, program))
             ratio = f"{len(self.tried)} candidates of {self.task.name}"
-            self.tell(time.perf_counter() - self.start, ratio)
+            self.report(time.perf_counter() - self.start, ratio)
         return self.best is not best_before
 
     def _try(self, candidate: HasSchedule, program: Any) -> None:

@@ -78,7 +78,7 @@ class TraceCache(Generic[T]):
 
     def __init__(self, f: Callable[[], Any]) -> None:
         self._f = f
-        self._kept: Cache[Any, list[TraceEntry[T]]] = Cache(
+        self._entries: Cache[Any, list[TraceEntry[T]]] = Cache(
             "traces", MAX_SIGNATURES, TRACE_BYTES,
             lambda key, variants: graph_bytes([v.value for v in variants]))
         self._retraces: Counter[str] = Counter()
@@ -86,22 +86,22 @@ class TraceCache(Generic[T]):
         self.misses: list[str] = []
 
     def __len__(self) -> int:
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, self._entries.values()))
 
     def __contains__(self, key: Any) -> bool:
-        return self._kept.get(key) is not None
+        return self._entries.get(key) is not None
 
     def values(self) -> list[TraceEntry[T]]:
         """Return all cached traces, those of the most recently used signature last."""
-        return [v for variants in self._kept.values() for v in variants]
+        return [v for variants in self._entries.values() for v in variants]
 
     def clear(self) -> None:
         """Clear the cache."""
-        self._kept.clear()
+        self._entries.clear()
 
     def find(self, key: Any, make: Callable[[], tuple[T, list[UOp]]]) -> TraceEntry[T]:
         """Return the trace of a signature; ``make()`` returns a new one and the captured nodes."""
-        entries = self._kept.get(key)
+        entries = self._entries.get(key)
         hit = None if entries is None else _find_valid(entries)
         if entries is not None and hit is not None:
             self.hits += 1
@@ -115,11 +115,11 @@ class TraceCache(Generic[T]):
         if not entry.captures.determines_nodes(captures):
             self.trace_count += 1
             return entry
-        entries = self._kept.put(key, []) if entries is None else entries
+        entries = self._entries.put(key, []) if entries is None else entries
         for v in [v for v in entries if v.captures.is_dead()] + entries[:-MAX_VARIANTS + 1]:
             _discard(entries, v)
         entries.append(entry)
-        self._kept.enforce_bounds(key)
+        self._entries.enforce_bounds(key)
         winner = _find_valid(entries) or entry
         if winner is entry:
             self.trace_count += 1
@@ -141,8 +141,8 @@ class TraceCache(Generic[T]):
                       f"which it reads from outside, was rebound (to {short_repr(new)} now): pass "
                       "it "
                       "as an argument")
-        elif entries is None and len(self._kept):
-            why = describe_difference(self._kept.keys()[-1], key)
+        elif entries is None and len(self._entries):
+            why = describe_difference(self._entries.keys()[-1], key)
             self._record_miss(why)
             name_part = why.partition(":")[0]
             self._retraces[name_part] += not scope.is_open()

@@ -346,7 +346,7 @@ class Lowering(SignatureInfo):
     @cached_property
     def _locs(self) -> set[Any]:
         nodes = toposort([self.graph], into_functions=True)
-        return {site for n in nodes for site in n.locs}
+        return {loc for n in nodes for loc in n.locs}
 
     @cached_property
     def _schedules(self) -> dict[UOp, tuple[str, str]]:

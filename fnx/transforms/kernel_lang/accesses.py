@@ -179,11 +179,11 @@ def _written_offsets(store: UOp) -> Offsets | None:
     index = indices(store)
     if any(map(is_data, index)):
         return None
-    found = _enumerate_values(index, validity(store), free_ranges(store))
-    if found is None:
+    index_values = _enumerate_values(index, validity(store), free_ranges(store))
+    if index_values is None:
         return None
-    flat: Offsets = np.zeros(found[0].shape if found else 1, np.int64)
-    for values, n in zip(found, map(build.const_of, dims(buffer(store)))):
+    flat: Offsets = np.zeros(index_values[0].shape if index_values else 1, np.int64)
+    for values, n in zip(index_values, map(build.const_of, dims(buffer(store)))):
         flat = flat * n + values
     if not index:  # 0-d buffer: offset 0 in every iteration
         flat = np.zeros(math.prod(map(_extent, free_ranges(store))), np.int64)

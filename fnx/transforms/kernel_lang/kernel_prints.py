@@ -93,12 +93,12 @@ def record_print(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     """
     tracing = current()
     check_format(fmt, args, kwargs)
-    site = user_location(3)
+    loc = user_location(3)
     operands: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     values = [(name, as_node(x, number_kind(x)[0])) for name, x in operands if type(x) is Value]
     first = FIRST_SLOT + tracing.hidden
     tracing.hidden += 1 + len(values)
-    old, current_loc.loc = current_loc.loc, site
+    old, current_loc.loc = current_loc.loc, loc
     try:
         nodes = [build.const(True, dtypes.bool_), *[node for _, node in values]]
         for n, node in enumerate(nodes):
@@ -108,7 +108,7 @@ def record_print(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     tracing.prints.append(PrintCall(
         fmt, tuple([None if type(x) is Value else x for x in args]),
         tuple([(name, None if type(x) is Value else x) for name, x in kwargs.items()]),
-        tuple([name for name, _ in values]), first, site))
+        tuple([name for name, _ in values]), first, loc))
 
 
 def collect_prints(tracing: KernelTrace, first_slot: int) -> tuple[Prints, list[tuple[UOp, Shape]]]:

@@ -90,7 +90,8 @@ class _TracedLoop:
             raise KernelError(f"loop: expected {len(self.first)} next values, got "
                                  f"{len(values)}", hint="step returns one value for each that it "
                                  "is given after the iteration")
-        self.types = [None if own and w else t for (t, own), w in zip(map(kind_of, values), weak)]
+        self.types = [None if is_weak and w else t
+                      for (t, is_weak), w in zip(map(kind_of, values), weak)]
         self.scope = scope
         return values
 

@@ -224,7 +224,7 @@ def _clamp(i: UOp, n: int, low: bool, high: bool) -> UOp:
     return build.minimum(i, build.index_const(n - 1)) if high else i
 
 
-def check_order(store: UOp, others: Iterable[UOp], site: Location | None) -> None:
+def check_order(store: UOp, others: Iterable[UOp], loc: Location | None) -> None:
     """Check that the result of a STORE does not depend on the order of iterations.
 
     Raises:
@@ -238,12 +238,12 @@ def check_order(store: UOp, others: Iterable[UOp], site: Location | None) -> Non
             f"{name}: expected each place to be written once, got a write for each "
             f"value of range {range_names(unindexed)}",
             hint="fold that range: k.sum(value, over=...), or combine: "
-            f"{name}.combine('add', index, value)", loc=site)
+            f"{name}.combine('add', index, value)", loc=loc)
     if store.arg is None and not accesses.is_written_once(store):
         raise KernelError(
             f"{name}: expected each place to be written once, got an index that two "
             "iterations may share", hint=f"{name}.combine('set', index, value) keeps "
-            "the last one, 'add', 'min' and 'max' fold them", loc=site)
+            "the last one, 'add', 'min' and 'max' fold them", loc=loc)
     for other in others:
         if accessors.buffer(other) is accessors.buffer(store) and \
                 not accesses.may_share_loops(store, other):
@@ -252,7 +252,7 @@ def check_order(store: UOp, others: Iterable[UOp], site: Location | None) -> Non
                 f"{name}: expected two stores to write different places in the loop of "
                 f"{range_names(shared)}, got places that meet",
                 hint="make another k.range for the second store: it runs after the first",
-                loc=site)
+                loc=loc)
 
 
 def name_of(buffer: UOp) -> str:
