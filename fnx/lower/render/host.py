@@ -162,8 +162,11 @@ def _guarded_load(p: Printer, node: UOp) -> str:
         return _masked_load(p, node, p.line(
             f"select i1 {in_bounds}, ptr {pointer}, ptr {p.operand(base_pointer(address))}"))
     n = _open_branch(p, in_bounds)
-    read = p.line(f"load {memory}, ptr {pointer}, align {address.arg}")
-    selected = p.line(f"select {active}, {memory} {read}, {memory} zeroinitializer")
+    if active_lanes(mask) is not None:  # LLVM makes a slow VEXPAND of a SELECT of constant lanes
+        selected = _masked_load(p, node, pointer)
+    else:
+        read = p.line(f"load {memory}, ptr {pointer}, align {address.arg}")
+        selected = p.line(f"select {active}, {memory} {read}, {memory} zeroinitializer")
     _close_then(p, n)
     if t.itemsize >= _MIN_GATHER_BYTES:
         lanes_loaded = p.line(f"call {memory} @llvm.masked.gather.{suffix_of(t)}.v{t.lanes}p0("

@@ -26,3 +26,12 @@ def test_a_lane_of_nothing_divided_by_nothing_is_left_out(f: Callable[[Any], Any
 
 def test_the_integral_of_a_number() -> None:
     np.testing.assert_array_equal(jnp.polyint(1.0), [1, 0])
+
+
+@pytest.mark.parametrize("width", [9, 10, 12, 14])
+def test_lanes_beyond_a_row_are_a_masked_load(width: int) -> None:
+    """Of a SELECT by constant lanes, LLVM makes a VEXPAND, which takes five times as long."""
+    f, x = fnx.jit(lambda x: jnp.tanh((x * x).sum(-1))), jnp.ones((800, width))
+    text = f.lower(x).text("llvm")
+    assert "@llvm.masked.load" in text and "select <16 x i1> <" not in text
+    np.testing.assert_allclose(f(x), np.tanh(np.full(800, width, "f4")))
