@@ -117,12 +117,19 @@ def _columns_cost(work: Sequence[int], widths: Sequence[int]) -> float:
 
 def _select_ranges(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:
     """Return the innermost ranges of its index, up to the first that no condition depends on
-    alone."""
+    alone, or that would make more than MAX_COLUMNS."""
     chosen = {r for n in nodes if n.op is ops.WHERE and len(n.src[0].ranges) == 1
               for r in n.src[0].ranges}
-    inner = itertools.takewhile(lambda i: i in chosen and extent(i).op is ops.CONST,
-                                reversed(indices(store)))
-    return [*inner][::-1]
+    inner: list[UOp] = []
+    count = 1
+    for i in reversed(indices(store)):
+        if i not in chosen or extent(i).op is not ops.CONST:
+            break
+        count *= build.const_of(extent(i))
+        if inner and count > MAX_COLUMNS:
+            break
+        inner.insert(0, i)
+    return inner
 
 
 def _count_alternatives(nodes: Sequence[UOp], short: Sequence[UOp]) -> int:

@@ -241,3 +241,12 @@ def test_gradients_of_parts_in_a_loop() -> None:
             moved[at][where] += sign * 1e-5
             ends.append(loss(np, *moved))
         assert math.isclose(found[where], (ends[0] - ends[1]) / 2e-5, rel_tol=2e-3, abs_tol=1e-3)
+
+
+def test_conditions_on_rows_leave_the_columns_short() -> None:
+    """Rows that are masked are conditions on one range, too, and far more than columns."""
+    def f(x: Any) -> Any:
+        edges = x.at[1:-1].multiply(0.5)
+        return jnp.stack([jnp.sin(edges[:, k % 4] * (k + 1)) for k in range(12)], -1)
+    text = fnx.jit(f).lower(jnp.ones((1000, 4))).text("kernels")
+    assert text.count("sin(") == 12 and "< 11" not in text
