@@ -55,6 +55,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.rewrite import underlying_const
 
 ASSUMED_EXTENT = 512  # extent assumed if it is known only at run time
+SHORT_EXTENT = 4      # longest reduction that is unrolled, with lanes along its results
 UNKNOWN_STRIDE = 1 << 20  # stride assumed if it is data, or known only at run time
 
 
@@ -69,6 +70,11 @@ def extent(r: UOp) -> int:
 def trip_count(r: UOp, step: int = 1) -> int | None:
     """Return the trip count of a range in steps of ``step``; None if its extent is not constant."""
     return -(-extent(r) // step) if is_static(r) else None
+
+
+def is_short_range(r: UOp) -> bool:
+    """Return whether a reduction over a range is unrolled, with lanes along its results."""
+    return r.src[0].op is ops.CONST and extent(r) <= SHORT_EXTENT
 
 
 def is_static(r: UOp) -> bool:

@@ -6,7 +6,8 @@
 
 A reduction of contiguous rows is vectorized along the rows, so each result is a scalar, and its
 epilogue would be scalar, too: sixteen times the work of SIMD code. So the results of a block of
-rows are staged, and the epilogue is vectorized along the block.
+rows are staged, and the epilogue is vectorized along the block. Rows of a few elements are unrolled
+instead, with lanes along the results.
 
 >>> from fnx.core.ir import dtypes
 >>> r, c = build.range_(64, 0), build.range_(300, 1)
@@ -27,7 +28,7 @@ from fnx.core.ir.accessors import bound_ranges, extent, value
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.lower.analysis.canonicalize import with_stores
-from fnx.lower.analysis.workload import epilogue_cost, leaf_loads, stride
+from fnx.lower.analysis.workload import epilogue_cost, is_short_range, leaf_loads, stride
 
 MIN_EPILOGUE_COST = 6          # cost of an epilogue above which a STAGE pays
 MIN_ROWS, MAX_ROWS = 8, 256  # rows of a block
@@ -52,13 +53,15 @@ _UNSUPPORTED = frozenset({ops.STAGE, ops.LOOP, ops.CARRY})
 
 def _row_range(kernel: UOp, rows: list[UOp]) -> UOp | None:
     """Return the innermost range of the results, if all reductions are of contiguous rows along
-    it."""
+    it, and not all are short."""
     range_of = {r.arg.id: r for r in kernel.src[0].ranges}
     result_ranges = [range_of[i] for i in kernel.arg.order if i in range_of]
     if not rows or not result_ranges:
         return None
     r = result_ranges[-1]
-    if extent(r).op is not ops.CONST or any(r not in store.ranges for store in kernel.src):
+    if extent(r).op is not ops.CONST or \
+            all(is_short_range(c) for n in rows for c in bound_ranges(n)) or \
+            any(r not in store.ranges for store in kernel.src):
         return None
     for reduction in rows:
         loads = [n for n in leaf_loads(value(reduction)) if r in n.ranges]

@@ -25,6 +25,7 @@ from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.analysis.workload import (
     extent,
+    is_short_range,
     is_static,
     itemsize,
     iteration_ranges,
@@ -33,6 +34,7 @@ from fnx.lower.analysis.workload import (
     trip_count,
     volume,
 )
+from fnx.lower.emit.shuffles import MAX_STRIDE
 from fnx.lower.schedule import contraction, contraction_tiling
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
@@ -197,8 +199,7 @@ class LoopPlan:
                 for n in s.nodes
                 for r in lanes if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
         return [r for r in self.ranges
-                if r in gaps and r not in (*lanes, *self.ordered, *self.unrolled)
-                and all(r not in s.ranges or r in self.common_ranges for s in self.stores)]
+                if r in gaps and r not in (*lanes, *self.ordered, *self.unrolled)]
 
     def _per_statement(self) -> tuple[list[UOp], float]:
         chosen: list[UOp] = []
@@ -285,10 +286,10 @@ class LoopPlan:
         of other reductions, and short ranges of the results that such a reduction does not depend
         on."""
         nested_reductions = [n for n in self.nested_reductions
-                             if all(_is_short_range(r) for r in bound_ranges(n))]
+                             if all(is_short_range(r) for r in bound_ranges(n))]
         unrolled = {r for n in (self.closers if self._are_rows_short() else nested_reductions)
                     for r in bound_ranges(n)}
-        unrolled |= {r for r in self.outer if nested_reductions and _is_short_range(r)
+        unrolled |= {r for r in self.outer if nested_reductions and is_short_range(r)
                      and all(r not in n.ranges for n in nested_reductions)}
         return [r for r in self.ranges
                 if r in unrolled and r not in self.ordered and
@@ -296,7 +297,7 @@ class LoopPlan:
 
     def _are_rows_short(self) -> bool:
         """Return whether every reduction and stage covers only a few elements of each row."""
-        return all(n.op is not ops.LOOP and n.ranges and all(map(_is_short_range, bound_ranges(n)))
+        return all(n.op is not ops.LOOP and n.ranges and all(map(is_short_range, bound_ranges(n)))
                    for n in self.closers)
 
     # ---- several short rows at once
@@ -372,7 +373,7 @@ class LoopPlan:
                         or stride(n, lane) in (0, 1):
                     continue
                 ranges += [r for r in s.own_ranges if r is not lane and stride(n, r) == 1
-                           and extent(r) > BLOCK_SIDE and r not in self.ordered and r not in ranges]
+                           and extent(r) > MAX_STRIDE and r not in self.ordered and r not in ranges]
         return ranges if ranges and self._block_side() else []
 
     def _block_side(self) -> int:
@@ -526,7 +527,3 @@ class LoopPlan:
                 self.steps += steps
                 split_loops |= pieces if steps else {}
         return split_loops
-
-
-def _is_short_range(r: UOp) -> bool:
-    return r.src[0].op is ops.CONST and extent(r) <= UNROLL

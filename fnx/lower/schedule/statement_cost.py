@@ -37,7 +37,7 @@ class StatementCost:
         costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
         if node.op is not ops.STAGE and node.op is not ops.LOOP:
             costed.append(node)
-        self.node_counts = [(n, volume(iteration_ranges(n))) for n in costed]
+        self.node_counts = [(n, volume(iteration_ranges(n)) * max(1, n.op.cost)) for n in costed]
         self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
             n.op in (ops.REDUCE, ops.STAGE, ops.LOOP, ops.MMA) for n in self.nodes) \
             and all(map(is_static, self.own_ranges)) and volume(self.own_ranges) >= CHUNK_WORK
@@ -59,12 +59,18 @@ class StatementCost:
             elif n.op is ops.STORE and abs(stride(n, lane)) > 1 \
                     and self.transposes_store(n, lane, lanes) \
                     or self.transposes_load(n, lane, lanes):
-                total += count * _TRANSPOSED_COST
+                total += count * _TRANSPOSED_COST * self._block_padding(n)
             elif n.op in _STRIDED_COST and abs(stride(n, lane)) > 1:
                 total += count * _STRIDED_COST[n.op]
             else:
                 total += count * (-(-extent(lane) // lanes) / extent(lane))
         return total
+
+    def _block_padding(self, access: UOp) -> float:
+        """Return how many times its elements the blocks of an access have, along the contiguous
+        range."""
+        lengths = [extent(r) for r in access.ranges if stride(access, r) == 1]
+        return max([-(-n // BLOCK_SIDE) * BLOCK_SIDE / n for n in lengths], default=1.0)
 
     def transposes_store(self, store: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether blocks are transposed in registers before they are stored: for a map of
@@ -72,7 +78,7 @@ class StatementCost:
         return can_transpose(lanes) and store.arg is None and len(self.node_counts) <= UNROLL \
             and accessors.value(store).dtype.itemsize >= 4 \
             and all(stride(n, lane) in (0, 1) for n, _ in self.node_counts if n.op is ops.LOAD) \
-            and any(stride(store, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own_ranges)
+            and any(stride(store, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
     def transposes_load(self, load: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether blocks of a load are transposed in a stage before they are read."""
@@ -81,7 +87,7 @@ class StatementCost:
         return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
             and abs(stride(load, lane)) > MAX_STRIDE and load.dtype.itemsize >= 4 \
             and accessors.buffer(load).op is ops.REF and extent(lane) >= lanes \
-            and any(stride(load, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own_ranges)
+            and any(stride(load, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
 
 def find_gap_range(access: UOp, lane: UOp, permuted: int = 1) -> UOp | None:

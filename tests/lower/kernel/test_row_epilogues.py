@@ -39,4 +39,11 @@ def test_epilogues(f: Any, rows: int, staged: bool) -> None:
         want = fnx.jit(f)(w, x)
     for a, b in zip(fnx.tree.leaves(jitted(w, x)), fnx.tree.leaves(want)):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
-    assert ("local0" in jitted.lower(w, x).text("tiled")) == staged
+    assert ("local0" in jitted.lower(w, x).text("kernels")) == staged
+
+
+def test_short_rows_have_no_stage() -> None:
+    """They are unrolled, with lanes along the results."""
+    def f(x: Any) -> Any:
+        return jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1))
+    assert "local0" not in fnx.jit(f).lower(RNG.normal(size=(100, 4))).text("kernels")

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
+import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes, ops, tiling
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.tiling import Parallel, Split, StageOperand, Vectorize
@@ -498,3 +500,22 @@ def test_long_runs_of_rows_that_are_transposed_are_read_at_once(columns: int, st
     assert choose_schedule(kernel, Target("cpu", cores=2))[0].factor == strip
     if columns <= 512:
         compare(make, kernel, exact=True)
+
+
+def test_a_transposed_map_of_few_columns_reads_blocks() -> None:
+    """Lanes go along the rows, and blocks are transposed in registers, not gathered."""
+    def f(x: Any) -> Any:
+        return jnp.where(x > 0, x, x * 0.1).T
+    x = np.random.default_rng(0).standard_normal((2000, 16)).astype("f4")
+    text = fnx.jit(f).lower(x).text("llvm")
+    assert "masked.scatter" not in text and "masked.gather" not in text
+    np.testing.assert_array_equal(fnx.jit(f)(x), np.where(x > 0, x, x * np.float32(0.1)).T)
+
+
+def test_gaps_of_some_results_are_filled() -> None:
+    """A row's norm and its four elements are written by one kernel: no scatter of elements."""
+    def f(x: Any) -> Any:
+        norm = jnp.sqrt((x * x).sum(-1, keepdims=True))
+        return jnp.exp(x / norm), jnp.sin(x / norm), norm
+    text = fnx.jit(f).lower(jnp.ones((2000, 4))).text("llvm")
+    assert "masked.scatter" not in text
