@@ -51,10 +51,11 @@ def is_profitable(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool)
     return all(cost[s].reduces for s in node.src)
 
 
-def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
+def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost], copies: int = 1) -> bool:
     """Whether a kernel that selects among the parts of a CONCAT wastes expensive work: it computes
     all parts for each element and uses one. In memory each part is only computed where it is
-    needed.
+    needed. A kernel that reads it at several indices cannot be split by part: it also selects for
+    each of these ``copies``.
 
     >>> from fnx.core.ir import build, dtypes
     >>> from fnx.lower.fusion import cost
@@ -68,7 +69,9 @@ def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
     (True, False)
     """
     weights = [costs[s].weight for s in node.src]
-    return not is_cheap(RecomputeCost(sum(weights) - max(weights), frozenset()))
+    unused = sum(weights) - max(weights)
+    selects = len(weights) - 1 if copies > 1 else 0
+    return not is_cheap(RecomputeCost((unused + selects) * max(copies, 1), frozenset()))
 
 
 def is_only_consumer(readers: Collection[Group]) -> bool:

@@ -39,6 +39,7 @@ from fnx.lower.fusion.group import (
     MEMORY,
     Group,
     are_full,
+    common_prefix,
     is_misaligned,
     overlaps,
 )
@@ -361,8 +362,19 @@ class RecomputedValues:
                     not is_profitable(node, recompute_set.weight, copies, copies) or \
                     not _can_recompute(recompute_set.nodes, uses):
                 return False
-            self.nodes |= recompute_set.nodes
+            self.nodes |= {n for n in recompute_set.nodes if n is node or not _is_stored_inside(
+                n, node, copies, contractions)}
         return _can_recompute((node,), uses)
+
+
+def _is_stored_inside(n: UOp, node: UOp, copies: int, contractions: Collection[UOp]) -> bool:
+    """Whether a smaller value that a recomputed one is made of is written all the same: the
+    weights cos(d) of terms cos(d[i, j]) * x[j, k]."""
+    if n.op.kind != "elementwise" or nbytes(n) >= nbytes(node):
+        return False
+    recompute_set = find_recompute_set(n, contractions)
+    return recompute_set is not None and \
+        not is_profitable(n, recompute_set.weight, copies, copies)
 
 
 def _can_recompute(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> bool:
@@ -412,3 +424,25 @@ def can_reduce_all_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp
         if len(queue) > MAX_SEARCH:
             return False
     return True
+
+
+def reads_across(reduction: UOp, group: Group, contractions: Collection[UOp]) -> bool:
+    """Whether a group reduces the same large buffer along other axes: one of both would be read
+    across its rows."""
+    x = reduction.src[0]
+    if nbytes(x) < UNCACHED_BYTES or not any(
+            n.op is ops.REDUCE and n.src[0] is x and n.arg.axes != reduction.arg.axes
+            for n in group.inside):
+        return False
+    recompute_set = find_recompute_set(x, contractions)
+    return recompute_set is None or not is_profitable(x, recompute_set.weight, 2, 2)
+
+
+def needs_rows(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, RecomputeCost]) -> bool:
+    """Whether computing a node in a group would fuse a reduction below that is no row reduction of
+    the group."""
+    if not costs[node].reduces:
+        return False
+    has_row = common_prefix(index, group.own_index) or \
+        can_reduce_all_in(group, node, index, costs)
+    return (group.contraction is not None or not has_row) and not is_broadcast_scale(node)

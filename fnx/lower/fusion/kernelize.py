@@ -34,8 +34,8 @@ import math
 from collections.abc import Collection, Iterable
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.uop import UOp, toposort
-from fnx.lower.fusion import concat_in_place, cost, effects
+from fnx.core.ir.uop import UOp, consumers, toposort
+from fnx.lower.fusion import concat_in_place, cost, effects, epilogues
 from fnx.lower.fusion.cost import can_reduce_all_in, can_reduce_in
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
@@ -44,7 +44,6 @@ from fnx.lower.fusion.group import (
     Group,
     are_full,
     are_nested,
-    common_prefix,
     creation_order,
     drop_tokens,
     gather_source,
@@ -58,7 +57,8 @@ from fnx.lower.fusion.group import (
     topological_order,
     window_count,
 )
-from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
+from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
+from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 
 MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
@@ -78,10 +78,7 @@ class Fusion:
         self._analyze(drop_tokens(fn.src))
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
-        self.extent: dict[int, int] = {}  # of reduction loops
-        self._loop_depth: dict[int, int] = {}
-        self._outer_loops: dict[int, set[int]] = {}  # the loops around a reduction loop
-        self._loops: dict[tuple[Tokens, ops.Shape, int], tuple[int, ...]] = {}
+        self.reduction_loops = ReductionLoops()
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
         self._waiters: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
@@ -97,6 +94,9 @@ class Fusion:
         self.materialized = cost.materialized_sums(
             self.nodes, self.contractions, roots) | self.forced_buffers
         self.depth = cost.reduction_depths(self.nodes)
+        self.readers = consumers(self.nodes)
+        self.epilogue_of = epilogues.epilogue_contractions(self.nodes, self.readers,
+                                                           self.contractions, roots)
 
     @property
     def graphs(self) -> tuple[UOp]:
@@ -153,8 +153,10 @@ class Fusion:
             return
         is_buffer = is_result or node in self.materialized or \
             any(MEMORY in indices for indices in uses.values())
-        if op is ops.CONCAT and (is_buffer or not concat_in_place.is_only_consumer(uses)) and \
-                concat_in_place.is_expensive(node, self.cost):
+        copies = sum(len(indices) for indices in uses.values())
+        if op is ops.CONCAT and (is_buffer or copies > 1 or
+                                 not concat_in_place.is_only_consumer(uses)) and \
+                concat_in_place.is_expensive(node, self.cost, copies):
             self.materialized.add(node)
             is_buffer = True
         if op is ops.CONST or op is ops.IOTA:
@@ -257,15 +259,17 @@ class Fusion:
         if node.op is ops.REDUCE:
             if node in self.contractions:
                 return group.covers(index) and group.contraction is None \
-                    and not group.reduces and not group.stages
+                    and not group.reduces and not group.stages \
+                    and not epilogues.wastes_lanes(node, group.work)
             return group.contraction is None and can_reduce_in(group, node, index) and \
-                not self._reads_across(node, group)
+                not cost.reads_across(node, group, self.contractions) and \
+                not self._keeps_contraction_out(node, group)
         if group.is_own(index) or group.is_row(index) or \
                 group.can_be_row(index) and self.cost[node].reduces:
             return True
         if group.contraction is not None and loops_of(index).issuperset(group.own_index):
             return True  # the contraction itself, not one of its factors
-        if is_misaligned(index) or self._needs_rows(node, group, index):
+        if is_misaligned(index) or cost.needs_rows(node, group, index, self.cost):
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
@@ -273,31 +277,22 @@ class Fusion:
             return self.cost[node].weight <= PROLOGUE_WEIGHT
         return self._may_repeat(node, group, index)
 
-    def _reads_across(self, node: UOp, group: Group) -> bool:
-        """Whether a group reduces the same large buffer along other axes: one of both would be read
-        across its rows."""
-        x = node.src[0]
-        if cost.nbytes(x) < cost.UNCACHED_BYTES or not any(
-                n.op is ops.REDUCE and n.src[0] is x and n.arg.axes != node.arg.axes
-                for n in group.inside):
+    def _keeps_contraction_out(self, node: UOp, group: Group) -> bool:
+        """Whether a reduction in a group saves less memory traffic than the contraction that the
+        group could compute instead."""
+        contraction = epilogues.awaited_contraction(group, self.epilogue_of)
+        if contraction is None or contraction is node or \
+                epilogues.wastes_lanes(contraction, group.work):
             return False
-        recompute_set = cost.find_recompute_set(x, self.contractions)
-        return recompute_set is None or not cost.is_profitable(x, recompute_set.weight, 2, 2)
+        shared = epilogues.shared_operands(node, self.readers)
+        return sum(map(cost.nbytes, [node, node, *shared])) <= 2 * cost.nbytes(contraction)
 
     def _may_repeat(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether the loops around an index compute a value at most a few times, or faster than
         they would read it."""
-        copies = group.recompute_count(index, self._outer_loops)
+        copies = group.recompute_count(index, self.reduction_loops.outer)
         return copies <= MAX_RECOMPUTES or \
             cost.is_profitable(node, self.cost[node].weight, copies, 1)
-
-    def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
-        if not self.cost[node].reduces:
-            return False
-        has_row = common_prefix(index, group.own_index) or \
-            can_reduce_all_in(group, node, index, self.cost)
-        return (group.contraction is not None or not has_row) and not cost.is_broadcast_scale(node)
 
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
         """Whether all groups read it at their own index over the same loops, and none depends on
@@ -330,23 +325,19 @@ class Fusion:
         if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
                 not row_of and math.prod(group.space) > MAX_SINGLE_ROW:
             return False
+        loops = self.reduction_loops
         fill_index = min(indices, key=lambda index: (  # in the loop that runs first, least often
-            self._loop_order(index), group.recompute_count(index, self._outer_loops)))
+            loops.latest(index, len(self.nodes)), group.recompute_count(index, loops.outer)))
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
         row_bytes = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
         if row_bytes > MAX_STAGE_BYTES \
                 or any(type(t) is not int for index in indices for t in index) \
-                or any(fill_index[i] not in self._loop_depth for i in differing):
+                or any(fill_index[i] not in loops.depth for i in differing):
             return False
         group.stages[node] = fill_index
         group.add_row(fill_index)
         self._add(node, group, fill_index)
         return True
-
-    def _loop_order(self, index: Tokens) -> int:
-        """Return the depth of a reduction loop: these run before the group's own inner loops."""
-        depths = [self._loop_depth[t] for t in index if t in self._loop_depth]
-        return max(depths) if depths else len(self.nodes)
 
     def _add(self, node: UOp, group: Group, index: Tokens) -> None:
         """Compute ``node`` at ``index`` in ``group``; its operands are read there."""
@@ -361,7 +352,8 @@ class Fusion:
             else:
                 group.reduces += 1
                 group.add_row(index)
-            self._use(node.src[0], group, self.reduced_index(node, index))
+            self._use(node.src[0], group,
+                      self.reduction_loops.operand_index(node, index, self.depth[node]))
         elif node.op is ops.GATHER:
             self._use(memory_of(gather_source(node)), group, MEMORY)
             self._wait_in_memory(node.src[0], group)
@@ -407,25 +399,6 @@ class Fusion:
             return index
         varies = self.varies[node]
         return tuple([t if varies >> a & 1 else ZERO for a, t in enumerate(index)])
-
-    def reduced_index(self, node: UOp, index: Tokens) -> Tokens:
-        """Return the index at which a REDUCE at ``index`` reads its operand.
-
-        Reductions of one depth share their loops; one that depends on another has its own.
-        """
-        axes, shape = node.arg.axes, node.src[0].shape
-        lengths = tuple(shape[a] for a in axes)
-        key = (squeeze(index), lengths, self.depth[node])
-        loops = self._loops.get(key)
-        if loops is None:
-            first = 1000 + len(self.extent)
-            loops = self._loops[key] = tuple(range(first, first + len(axes)))
-            self.extent.update(zip(loops, lengths))
-            self._loop_depth.update(dict.fromkeys(loops, self.depth[node]))
-            self._outer_loops.update(dict.fromkeys(loops, loops_of(index)))
-        outer_tokens, reduce_tokens = iter(index), iter(loops)
-        tokens = [next(reduce_tokens if a in axes else outer_tokens) for a in range(len(shape))]
-        return tuple([ZERO if n == 1 else token for n, token in zip(shape, tokens)])
 
     # ---- buffers
 

@@ -160,7 +160,7 @@ class _Builder:
 
     def __init__(self, fusion: Fusion, group: Group, position: dict[UOp, int]) -> None:
         self.fusion, self.group, self.position = fusion, group, position
-        self.extent = {**fusion.extent, **dict(enumerate(group.space))}
+        self.extent = {**fusion.reduction_loops.extent, **dict(enumerate(group.space))}
         self.slots: dict[UOp, int] = {}
         self.ranges = _Ranges(self.extent, len(group.space))
         self.tokens: dict[Token, UOp] = {}
@@ -313,7 +313,7 @@ class _Builder:
         self.stages[node] = stage, positions
 
     def reduce(self, node: UOp, index: Tokens) -> UOp:
-        inner = self.fusion.reduced_index(node, index)
+        inner = self.fusion.reduction_loops.operand_index(node, index, self.fusion.depth[node])
         value = self._read(node.src[0], inner)
         loops = [self.ranges[inner[a]] for a in node.arg.axes if inner[a] != ZERO]
         return build.reduce_ranges(value, node.arg.monoid, loops)

@@ -116,3 +116,18 @@ def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) ->
             got = fnx.jit(lambda x, seed=seed: program(jnp, np.random.default_rng(seed), x))(x)
         for g, w in zip(got, want):
             np.testing.assert_array_equal(g, w, err_msg=str(seed))
+
+
+@pytest.mark.parametrize("read", [lambda x: jnp.roll(x, 1, 0) - x,
+                                  lambda x: x[1:] * x[:-1] + x[1:2]])
+def test_a_stack_read_at_several_rows_is_written_first(read: Any) -> None:
+    """One kernel would select among all columns for each read."""
+    def f(x: Any) -> Any:
+        return read(jnp.stack([jnp.sin(x[:, k % 4] * (k + 1)) for k in range(20)], -1))
+    x = small_integers(64, 4).astype(np.float32)
+    group, = [g for g in fnx.jit(f).lower(x).text("groups").split("group ") if "concat([t" in g
+              and ", axis=1" in g]
+    assert "sin(" in group and group.count("concat([") == 1
+    with override(device="interp"):
+        want = fnx.jit(f)(x)
+    np.testing.assert_allclose(fnx.jit(f)(x), want, rtol=1e-5, atol=1e-5)

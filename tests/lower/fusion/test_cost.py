@@ -199,3 +199,14 @@ def test_sums_of_a_large_value_along_both_axes_have_a_kernel_each() -> None:
         x = np.ones((n, n), np.float32)
         kernels = fnx.jit(f).lower(x, x).kernels
         assert sum("reduce" in k.name for k in kernels) == sums
+
+
+def test_weights_of_recomputed_terms_are_written_once() -> None:
+    """cos(d[i, j]) is far cheaper to store than the terms that it weighs, and to compute again
+    costs more than to read."""
+    def loss(x: Any) -> Any:
+        x = x - x.mean(1, keepdims=True)
+        near = jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1))
+        return jnp.sin(near + x.mean(1, keepdims=True)).mean()
+    groups = fnx.jit(fnx.grad(loss)).lower(jnp.ones((512, 4))).text("groups")
+    assert groups.count("cos(") == 1

@@ -1,0 +1,67 @@
+"""Epilogues: the elementwise work that the kernel of a contraction does, where others compete.
+
+    before  b0 = x @ w                            the sum of each row is in the kernel of b1, so
+            b1[i, j] = b0[i, j] * s + sum(y[i])   the product crosses memory
+    after   b0[i] = sum(y[i])
+            b1[i, j] = (x @ w)[i, j] * s + b0[i]
+
+A kernel has a contraction or other reductions, not both. The lanes of a contraction are its last
+axis: if that is shorter than a vector, expensive work is faster in a kernel of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from fnx.core.ir.uop import UOp
+from fnx.lower.fusion import cost
+from fnx.lower.fusion.group import Group
+
+
+def epilogue_contractions(nodes: Sequence[UOp], readers: Mapping[UOp, Sequence[UOp]],
+                          contractions: Collection[UOp], results: Collection[UOp]
+                          ) -> dict[UOp, UOp]:
+    """Return for elementwise nodes the largest contraction that nobody else reads: their kernel
+    could compute it."""
+    out = {n: n for n in contractions}
+    for node in nodes if contractions else ():
+        if node.op.kind == "elementwise":
+            own = [out[s] for s in node.src
+                   if s in out and s not in results and set(readers[s]) == {node}]
+            if own:
+                out[node] = max(own, key=cost.nbytes)
+    return out
+
+
+def awaited_contraction(group: Group, epilogue_of: Mapping[UOp, UOp]) -> UOp | None:
+    """Return the contraction that the kernel of a group could compute, and does not yet."""
+    if group.contraction is not None or group.reduces or group.stages:
+        return None
+    found = [epilogue_of[n] for n, index in group.roots if n in epilogue_of
+             and group.is_own(index)]
+    return max(found, key=cost.nbytes, default=None)
+
+
+def shared_operands(reduction: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> list[UOp]:
+    """Return the values that a reduction is computed from, by way of elementwise work of its own,
+    and that others read, too: one kernel would read them once."""
+    stack, shared = [reduction.src[0]], list[UOp]()
+    while stack:
+        n = stack.pop()
+        if len(readers[n]) > 1:
+            shared.append(n)
+        elif n.op.kind in ("elementwise", "movement"):
+            stack += n.src
+    return shared
+
+
+def wastes_lanes(contraction: UOp, work: int) -> bool:
+    """Whether an epilogue of so much work for each element costs more in lanes beyond the last
+    axis than a buffer between would."""
+    lanes = cost.VECTOR_BYTES // contraction.dtype.itemsize
+    width = next((n for n in reversed(contraction.shape) if n != 1), 1)
+    idle = math.ceil(width / lanes) * lanes / width - 1
+    vectors = math.prod(contraction.shape) / lanes
+    crossing = 2 * cost.nbytes(contraction) / cost.CACHE_BYTES_PER_CYCLE + cost.KERNEL_CYCLES
+    return vectors * work * idle > crossing
