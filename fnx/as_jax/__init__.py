@@ -43,9 +43,9 @@ def install() -> None:
         imported = next((name for name in ("jax", "jaxlib") if name in sys.modules), None)
         if imported is not None:
             raise AlreadyImportedError(
-                f"expected that {imported} is not imported yet, and it is "
+                f"expected {imported} not to be imported yet, got "
                 f"({getattr(sys.modules[imported], '__file__', None)})",
-                hint="call fnx.as_jax.install() before anything that imports jax, or run the "
-                     "program by: python -m fnx.as_jax script.py")
+                hint="call fnx.as_jax.install() before anything that imports jax, or run: python "
+                     "-m fnx.as_jax script.py")
     install_finder()
     config.truncate = True

@@ -8,7 +8,7 @@ A library can create its own primitive and give it rules; calling the primitive 
 ...     p.bind(1.0)
 ... except NotImplementedError as error:
 ...     print(error.message)
-the primitive 'nonbatchable' is a library's own, and fnx has no primitives
+the primitive 'nonbatchable' is defined by a library, and fnx has no primitives
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Primitive:
 
     def bind(self, *args: Any, **params: Any) -> NoReturn:
         """Raise, as there are no primitives."""
-        raise NotBuiltError(f"the primitive {self.name!r} is a library's own, and fnx has no "
-                            "primitives", hint="docs/differences.md says which parts of libraries "
-                            "are out for that")
+        raise NotBuiltError(f"the primitive {self.name!r} is defined by a library, and fnx has no "
+                            "primitives", hint="docs/differences.md lists the parts of libraries "
+                                               "that are not supported")
 
     def def_impl(self, impl: T) -> T:
         """Accept an implementation and ignore it."""

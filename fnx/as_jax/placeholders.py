@@ -31,7 +31,8 @@ def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:
     if planned is not None:
         raise NotBuiltError(f"{name} is not there yet: {planned[0]} come later", hint=planned[1])
     raise NotBuiltError(f"{name} is a name of JAX that fnx does not have",
-                        hint=suggestion(name, near) or "docs/differences.md says what is out")
+                        hint=suggestion(name, near) or "docs/differences.md lists what is not "
+                                                       "supported")
 
 
 class _PlaceholderType(type):

@@ -56,7 +56,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         device_transfer.check_device(device)
     if not hasattr(x, "__dlpack__"):
         raise ArgumentError(f"expected an array with __dlpack__, got {type(x).__name__}",
-                            hint="fnx.numpy.asarray takes lists and numbers")
+                            hint="use fnx.numpy.asarray for lists and numbers")
     return import_array(x, copy)
 
 

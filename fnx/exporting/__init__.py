@@ -106,7 +106,7 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
         if node.op is ops.CALLBACK:
             raise ArgumentError(f"expected a function that calls no Python, got a callback in "
                                 f"{name or function_name(f)}", loc=node.loc,
-                                hint="leave prints and callbacks out of what is exported")
+                                hint="remove prints and callbacks from the exported function")
     identifier_ = identifier(name or function_name(f))
     return Exported(identifier_, _FORMATS[to](ExportedGraph(
         identifier_, closed.function, [Array(c)._numpy() for c in closed.captures],
@@ -142,8 +142,8 @@ class LoadedFunction:
 def _call_loaded(loaded: LoadedFunction, args: tuple[Any, ...]) -> Any:
     leaves, args_tree = tree.flatten(args)
     if args_tree != loaded._in_tree:
-        raise ArgumentError(f"{loaded.name}: expected arguments like the ones that it was exported "
-                            f"for: {tree.first_difference(loaded._in_tree, args_tree)}")
+        raise ArgumentError(f"{loaded.name}: expected arguments like those it was exported for: "
+                            f"{tree.first_difference(loaded._in_tree, args_tree)}")
     arrays = [asarray(x) for x in leaves]
     for x, expected_aval in zip(arrays, loaded.in_avals):
         if x.shape != expected_aval.shape or x._dtype is not expected_aval.dtype:

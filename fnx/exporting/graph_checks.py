@@ -48,8 +48,9 @@ class CheckBudget:
         """
         self._left -= steps
         if self._left < 0:
-            raise CheckpointError("expected a graph whose checks take time in proportion to its "
-                                  "file, got one of more", hint="export parts of it")
+            raise CheckpointError("expected a graph whose checks take time linear in the file "
+                                  "size, got more",
+                                  hint="export it in parts")
 
 
 # ---- args -------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _sharing_fault(positions: Mapping[UOp, int], budget: CheckBudget) -> verify.
         budget.spend(len(node.src))
     if n_carried > MAX_CARRIED_VALUES:
         return next(n for n in positions if n.op is ops.LOOP), \
-            f"at most {MAX_CARRIED_VALUES} values that loops hand on", str(n_carried)
+            f"at most {MAX_CARRIED_VALUES} loop-carried values", str(n_carried)
     return None
 
 

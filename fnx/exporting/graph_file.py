@@ -82,9 +82,9 @@ def serialize(graph: ExportedGraph) -> dict[str, bytes]:
     positions = {node: i for i, node in enumerate(nodes)}
     fault = graph_checks.kernel_fault(positions, graph_checks.CheckBudget(1 << 20))
     if fault is not None:
-        raise ArgumentError(f"expected kernels of which it can be proved what who loads the file "
-                            f"proves: {fault[1]}; got {fault[2]}", loc=fault[0].loc,
-                            hint="do without checked=False: k.clip(i, 0, n - 1) is inside")
+        raise ArgumentError(f"expected kernels that the loader can verify: {fault[1]}; got "
+                            f"{fault[2]}", loc=fault[0].loc,
+                            hint="leave out checked=False: k.clip(i, 0, n - 1) is in bounds")
     arrays = [np.ascontiguousarray(value).tobytes() for value in graph.consts]
     text = json.dumps({
         "name": graph.name,
@@ -121,7 +121,7 @@ def _encode_arg(value: Any) -> Any:
         if isinstance(value, op_args.Custom):
             value = value.replace(vmap_rule=None)
         return [type(value).__name__, *[_encode_arg(field) for field in value]]
-    raise ArgumentError(f"expected a graph that can be written, got {value!r} in it",
+    raise ArgumentError(f"expected a graph that can be saved, got {value!r} in it",
                         hint="export a function without it")
 
 
@@ -135,7 +135,7 @@ def _encode_tree(treedef: tree.TreeDef) -> Any:
             return value
         if type(value) is dict:
             if not all(type(k) is str for k in value):
-                raise ArgumentError(f"expected dicts with names as keys, got {sorted(value)!r}",
+                raise ArgumentError(f"expected dicts with string keys, got {sorted(value)!r}",
                                     hint="use strings")
             return ["dict", *[[k, encode(v)] for k, v in value.items()]]
         kind = _CONTAINER_NAMES.get(type(value))
@@ -173,7 +173,7 @@ def deserialize(data: bytes) -> ExportedGraph:
     except CheckpointError:
         raise
     except FnxError as why:
-        raise CheckpointError(f"expected a graph, got one that is none: {why.message}") from None
+        raise CheckpointError(f"expected a graph, got an invalid one: {why.message}") from None
     except graph_checks.DECODE_ERRORS as why:
         raise CheckpointError(f"expected a graph, got {type(why).__name__}: {str(why)[:200]}"
                               ) from None
@@ -196,7 +196,7 @@ def _decode_graph(text: bytes, arrays: bytes) -> ExportedGraph:
     function = nodes[-1]
     unused = graph_checks.unused_fault(nodes, function)
     if unused:
-        raise CheckpointError(f"{unused}: expected a part of the function, got one of nothing")
+        raise CheckpointError(f"{unused}: expected a part of the function, got an unused one")
     graph_checks.check(function, {node: i for i, node in enumerate(nodes)}, budget)
     ins, outs = ([_decode_aval(f"{k}[{i}]", row) for i, row in enumerate(fields[k])]
                  for k in ("ins", "outs"))
@@ -223,17 +223,18 @@ def _decode_node(earlier: list[UOp], row: Any) -> UOp:
     name, dtype, src, arg = row
     location = f"{location} ({name[:20]})"
     if not all(type(i) is int and 0 <= i < len(earlier) for i in src):
-        raise CheckpointError(f"{location}: expected operands in front of it, got {repr(src)[:80]}")
+        raise CheckpointError(f"{location}: expected earlier nodes as operands, got "
+                              f"{repr(src)[:80]}")
     try:
         op = _find("op", name)
         value = _decode_arg(arg)
         if not graph_checks.fits_arg(op, value):
-            raise CheckpointError(f"expected an arg as its op has it, got {repr(arg)[:80]}")
+            raise CheckpointError(f"expected a valid arg for its op, got {repr(arg)[:80]}")
         node = UOp(op, _find("dtype", dtype), tuple([earlier[i] for i in src]), value)
     except CheckpointError as error:
         raise CheckpointError(f"{location}: {error.message}") from None
     except graph_checks.DECODE_ERRORS as why:
-        raise CheckpointError(f"{location}: expected operands and an arg as its op has them, got "
+        raise CheckpointError(f"{location}: expected valid operands and arg for its op, got "
                               f"{type(why).__name__}: {str(why)[:80]}") from None
     fault = graph_checks.size_fault(node)
     if fault:
@@ -246,7 +247,7 @@ def _find(kind: str, name: Any) -> Any:
     table, description = _NAMED[kind]
     value = table.get(name) if type(name) is str else None
     if value is None:
-        raise CheckpointError(f"expected {description} that fnx has, got {repr(name)[:40]}")
+        raise CheckpointError(f"expected {description} known to fnx, got {repr(name)[:40]}")
     return value
 
 
@@ -255,8 +256,8 @@ def _decode_array_type(where: str, name: Any, shape: Any) -> DType:
     t = _DTYPES.get(name) if type(name) is str else None
     if t is None or t not in (*dtypes.USER, dtypes.key_fry) or \
             not graph_checks.is_shape(shape, t.itemsize):
-        raise CheckpointError(f"{where}: expected the type of an array, got "
-                              f"{repr(name)[:40]} {repr(shape)[:80]}")
+        raise CheckpointError(f"{where}: expected an array type, got {repr(name)[:40]} "
+                              f"{repr(shape)[:80]}")
     return t
 
 
@@ -334,8 +335,7 @@ def _decode_tree(where: str, encoded: Any) -> tree.TreeDef:
             return _CONTAINERS[kind](map(decode, entries))
         keys = [row[0] if type(row) is list and len(row) == 2 else None for row in entries]
         if not all(type(k) is str for k in keys) or len(set(keys)) < len(keys):
-            raise CheckpointError(f"{where}: expected names as keys, each once, got "
-                                  f"{repr(keys)[:80]}")
+            raise CheckpointError(f"{where}: expected unique string keys, got {repr(keys)[:80]}")
         return {k: decode(v) for k, v in entries}
     return tree.structure(decode(encoded))
 

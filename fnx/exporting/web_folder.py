@@ -141,9 +141,9 @@ def _unroll_launches(commands: UOp, iteration: dict[int, int],
                 yield from _unroll_launches(command.src[-1], iteration, depth + 1)
             iteration[depth] = command.arg.trips
         else:
-            description = "a sort" if command.op is ops.EXEC else "a loop of unknown length" \
-                if command.op is ops.CMD_LOOP else "a branch that data decide"
-            raise ArgumentError(f"expected work that a page can queue at once, got {description}",
+            description = "a sort" if command.op is ops.EXEC else "a data-dependent loop" \
+                if command.op is ops.CMD_LOOP else "a data-dependent branch"
+            raise ArgumentError(f"expected work that a page can enqueue at once, got {description}",
                                 loc=next(iter(command.arg.locs), None),
-                                hint="export the part without it; or use lax.fori_loop with "
-                                     "numbers, jnp.where for a choice")
+                                hint="use lax.fori_loop with constant bounds or jnp.where, or "
+                                     "export the part without it")

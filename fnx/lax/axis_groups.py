@@ -33,8 +33,8 @@ class AxisGroups:
         names = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
         for name in names:
             if not isinstance(name, Hashable):
-                raise ArgumentError(f"expected the name of an axis, got {type(name).__name__}",
-                                    hint="vmap(..., axis_name=...) gives it")
+                raise ArgumentError(f"expected an axis name, got {type(name).__name__}",
+                                    hint="name the axis with vmap(..., axis_name=...)")
         self.axes = [scope.named_axis(name) for name in names]
         self.axis_size = math.prod([a.size for a in self.axes])
         self.groups = None if groups is None else self._checked(groups)
@@ -47,8 +47,8 @@ class AxisGroups:
             table = None
         if table is None or table.ndim != 2 or not np.array_equal(
                 np.sort(table, None), np.arange(self.axis_size)):
-            raise ArgumentError(f"expected axis_index_groups of one size that have each of the "
-                                f"{self.axis_size} lanes once, got {groups!r}")
+            raise ArgumentError("expected axis_index_groups of equal size with each of the "
+                                f"{self.axis_size} axis indices once, got {groups!r}")
         return table.astype(np.int32)
 
     def axis_index(self) -> UOp:
@@ -116,8 +116,8 @@ def local_part(named_axis: AxisGroups, x: Array, axis: int, tiled: bool, rows: U
     at, n = axes.normalize_axis(axis, x.ndim), named_axis.size
     length = x.shape[at]
     if (length % n if tiled and n else length != n):
-        raise ShapeError(f"expected axis {axis} of {x._aval} to have {'a multiple of ' * tiled}"
-                         f"{n} elements, as there are lanes; got {length}")
+        raise ShapeError(f"expected axis {axis} of {x._aval} to have {'a multiple of ' * tiled}{n} "
+                         f"elements, the size of the named axis; got {length}")
     shape = (*rows.shape[:at + 1], n, length // n if n else 1, *rows.shape[at + 2:])
     split = build.reshape(rows, shape)
     order = [at + 1, *[i for i in range(len(shape)) if i != at + 1]]

@@ -105,7 +105,7 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     e = arguments.check_int("exponent_bits", exponent_bits)
     m = arguments.check_int("mantissa_bits", mantissa_bits)
     if e < 1 or m < 0:
-        raise ArgumentError(f"expected at least 1 and 0 bits, got {e} and {m}")
+        raise ArgumentError(f"expected exponent_bits >= 1 and mantissa_bits >= 0, got {e} and {m}")
 
     def rounded(y: Array) -> Array:
         return Array(_round_to_bits(Expr(y._node), e, m).node, y.weak)
@@ -185,8 +185,9 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
     arrays = [asarray(x) for x in operands]
     for x in arrays:
         if x._dtype is not arrays[0]._dtype:
-            raise DTypeError(f"expected arrays of one dtype, got {arrays[0]._dtype} and "
-                             f"{x._dtype}", hint="use fnx.numpy.stack, which converts")
+            raise DTypeError(f"expected arrays of the same dtype, got {arrays[0]._dtype} and "
+                             f"{x._dtype}",
+                             hint="use fnx.numpy.stack, which converts")
     return Array(jnp.stack(arrays, axis)._node, all(x.weak for x in arrays))
 
 
@@ -226,5 +227,5 @@ def platform_dependent(*args: Any, default: Callable[..., T] | None = None,
     chosen = per_platform.get("cpu", default)
     if chosen is None:
         raise ArgumentError(f"expected a function for cpu, got {sorted(per_platform)}",
-                            hint="give cpu= or default=")
+                            hint="pass cpu= or default=")
     return chosen(*args)

@@ -77,9 +77,9 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     pairs = [*batch, *contracted]
     for i, j in pairs:
         if x.shape[i] != y.shape[j]:
-            raise ShapeError(f"dot_general: expected axis {i} of {x.shape} as long as axis {j} "
-                             f"of {y.shape}", hint="axes that are paired agree: check "
-                             "dimension_numbers, or transpose one of them")
+            raise ShapeError(f"dot_general: expected equal lengths of axis {i} of {x.shape} and "
+                             f"axis {j} of {y.shape}",
+                             hint="check dimension_numbers, or transpose one operand")
     lhs_labels = {i: ("shared", n) for n, (i, _) in enumerate(pairs)}
     rhs_labels = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
     la = tuple(lhs_labels.get(i, ("left", i)) for i in range(len(x.shape)))
@@ -95,15 +95,16 @@ def _paired_axes(numbers: Any, rank_l: int, rank_r: int
     try:
         (contract_l, contract_r), (batch_l, batch_r) = numbers
     except (TypeError, ValueError):
-        raise ArgumentError("dot_general: expected dimension_numbers ((folded of lhs, folded of "
-                            f"rhs), (batch of lhs, batch of rhs)), got {numbers!r}",
+        raise ArgumentError("dot_general: expected dimension_numbers ((lhs_contracting, "
+                            f"rhs_contracting), (lhs_batch, rhs_batch)), got {numbers!r}",
                             hint="a matrix product is (((1,), (0,)), ((), ()))") from None
     left = axes.normalize_axis_tuple([*batch_l, *contract_l], rank_l)
     right = axes.normalize_axis_tuple([*batch_r, *contract_r], rank_r)
     n = len(batch_l)
     if n != len(batch_r) or len(left) != len(right):
-        raise ArgumentError("dot_general: expected an axis of rhs for each of lhs, got "
-                            f"{numbers!r}", hint="name as many axes of rhs as of lhs, in pairs")
+        raise ArgumentError("dot_general: expected the same number of axes of lhs and rhs, got "
+                            f"{numbers!r}",
+                            hint="pair each axis of lhs with one of rhs")
     pairs = list(zip(left, right))
     return pairs[:n], pairs[n:]
 

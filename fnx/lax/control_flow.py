@@ -143,8 +143,8 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
         result: CarryT = _scans.fori_loop(body_fun, first, last, init_val, _resolve_unroll(unroll))
         return result
     if unroll not in (None, False, 1):
-        raise ArgumentError("expected bounds that are Python integers where unroll= is given, got "
-                            f"{first} and {last}", hint="leave unroll= out")
+        raise ArgumentError(f"expected Python integers as bounds with unroll=, got {first} and "
+                            f"{last}", hint="leave out unroll=")
     final: CarryT = _while_loops.fori_loop_dynamic(body_fun, asarray(first), asarray(last),
                                                    init_val)
     return final
@@ -238,7 +238,7 @@ def _merge_operands(positional: tuple[Any, ...], keyword: Any) -> tuple[Any, ...
         return positional
     if positional:
         raise ArgumentError("expected operands by position or operand=, got both",
-                            hint="leave operand= out")
+                            hint="leave out operand=")
     return (keyword,)
 
 
@@ -267,7 +267,7 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: An
     Array(30., dtype=float32, weak_type=True)
     """
     if not branches:
-        raise ArgumentError("expected branches, got none", hint="pass one function or more")
+        raise ArgumentError("expected branches, got none", hint="pass at least one function")
     index_value = _branches.branch_number(index, len(branches))
     result: Y = _branches.branch(index_value, tuple(branches), _merge_operands(operands, operand),
                                  "switch")

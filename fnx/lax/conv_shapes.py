@@ -77,13 +77,13 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
     """
     groups = arguments.check_int("batch_group_count", batch_group_count)
     if len(lhs_shape) < 2 or len(lhs_shape) != len(rhs_shape):
-        raise ShapeError(f"expected two shapes of as many axes, two at least, got "
-                         f"{tuple(lhs_shape)} and {tuple(rhs_shape)}")
+        raise ShapeError(f"expected two shapes of equal rank >= 2, got {tuple(lhs_shape)} and "
+                         f"{tuple(rhs_shape)}")
     padding = resolve_padding(pads, tuple(lhs_shape[2:]), tuple(rhs_shape[2:]), tuple(strides))
     lengths = [n + low + high for n, (low, high) in zip(lhs_shape[2:], padding)]
     if any(n < 0 for n in lengths):
-        raise ShapeError(f"expected a padding that leaves something of {tuple(lhs_shape[2:])}, got "
-                         f"{padding}")
+        raise ShapeError(f"expected the lengths {tuple(lhs_shape[2:])} plus padding to be >= 0, "
+                         f"got {padding}")
     return (lhs_shape[0] // groups, rhs_shape[0],
             *_window_counts(lengths, rhs_shape[2:], strides))
 
@@ -97,7 +97,7 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, 
     ((0, 2, 1), (2, 1, 0), (0, 2, 1))
     """
     if len(dimension_numbers) != 3:
-        raise ArgumentError(f"expected three texts, got {dimension_numbers!r}")
+        raise ArgumentError(f"expected three strings, got {dimension_numbers!r}")
     rank = (1,) * len(dimension_numbers[0])
     lhs, rhs, out = (tuple(spec) for spec in conv_dimension_numbers(
         rank, (1,) * len(dimension_numbers[1]), dimension_numbers))
@@ -200,8 +200,8 @@ def conv_general_dilated_local(
     w = jnp.transpose(w, tuple(numbers.rhs_spec))
     if patches.shape[1:] != w.shape[1:]:
         raise ShapeError(f"expected a kernel of shape (features, {patches.shape[1:]}), got "
-                         f"{w.shape}", hint="features of the input by places of the window, then "
-                                            "places of the result")
+                         f"{w.shape}", hint="the axes are output features, input features x window "
+                                            "size, output positions")
     result = jnp.einsum("nk...,ok...->no...", patches, w)
     order = list(numbers.out_spec)
     return jnp.transpose(result, [order.index(i) for i in range(result.ndim)])

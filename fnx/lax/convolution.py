@@ -90,27 +90,27 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
     if len(rhs_shape) != rank or rank < 2:
         raise ShapeError("expected an input and a kernel of equal rank >= 2, got shapes "
                          f"{tuple(lhs_shape)} and {tuple(rhs_shape)}",
-                         hint="an input is (batch, channels, places...), a kernel (channels of "
-                              "the result, channels of the input, places...)")
+                         hint="the input is (batch, in channels, spatial...), the kernel (out "
+                              "channels, in channels, spatial...)")
     if dimension_numbers is None:
         dimension_numbers = ConvDimensionNumbers(*[tuple(range(rank))] * 3)
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         for spec, operand in zip(dimension_numbers, _OPERAND_NAMES):
             if sorted(spec) != list(range(rank)):
-                raise ArgumentError(f"expected each of {rank} axes of {operand} once, got "
+                raise ArgumentError(f"expected each of {rank} axes of {operand} exactly once, got "
                                     f"{tuple(spec)}")
         return ConvDimensionNumbers(*[tuple(map(int, spec)) for spec in dimension_numbers])
     layouts = dimension_numbers
     if not isinstance(layouts, tuple | list) or len(layouts) != 3 or \
             not all(isinstance(text, str) for text in layouts):
-        raise ArgumentError(f"expected three texts as dimension_numbers, got {layouts!r}",
+        raise ArgumentError(f"expected three strings as dimension_numbers, got {layouts!r}",
                             hint=_LAYOUT_HINT)
     spatial = [letter for letter in layouts[1] if letter not in "OI"]
     for layout, letters, operand in zip(layouts, _LAYOUT_LETTERS, _OPERAND_NAMES):
         if sorted(layout) != sorted([*letters, *spatial]) or len(set(layout)) != rank:
             raise ArgumentError(f"expected {rank} letters for {operand}: {letters[0]}, "
-                                f"{letters[1]} "
-                                f"and one for each place, alike in all three; got {tuple(layouts)}",
+                                f"{letters[1]} and one per spatial axis, the same in all three; "
+                                f"got {tuple(layouts)}",
                                 hint=_LAYOUT_HINT)
     return ConvDimensionNumbers(*[tuple([text.index(x) for x in (*letters, *spatial)])
                                   for text, letters in zip(layouts, _LAYOUT_LETTERS)])
@@ -168,8 +168,9 @@ def conv_general_dilated(
     inputs, kernel = asarray(lhs), asarray(rhs)
     numbers = conv_dimension_numbers(inputs.shape, kernel.shape, dimension_numbers)
     if inputs._dtype is not kernel._dtype:
-        raise DTypeError(f"expected an input and a kernel of one dtype, got {inputs._dtype} and "
-                         f"{kernel._dtype}", hint="convert one of them with .astype(...)")
+        raise DTypeError(f"expected an input and a kernel of the same dtype, got {inputs._dtype} "
+                         f"and {kernel._dtype}",
+                         hint="convert one of them with .astype(...)")
     x = build.permute(inputs._node, numbers.lhs_spec)
     w = build.permute(kernel._node, numbers.rhs_spec)
     is_bool = x.dtype.is_bool and preferred_element_type is None
@@ -194,16 +195,16 @@ def _group_count(x: Shape, w: Shape, features: int, batches: int) -> int:
     batches = arguments.check_int("batch_group_count", batches)
     if min(features, batches) < 1 or max(features, batches) > 1 < min(features, batches):
         raise ArgumentError("expected feature_group_count and batch_group_count >= 1, at most one "
-                            f"of them more, got {features} and {batches}")
+                            f"of them above 1, got {features} and {batches}")
     if x[1] != w[1] * features:
-        raise ShapeError(f"expected a kernel over {x[1]} features of the input"
-                         f"{f' in {features} groups' if features > 1 else ''}, got one over {w[1]}",
-                         hint="the features of a kernel times feature_group_count are those of "
-                              "the input; dimension_numbers says which axes they are")
+        raise ShapeError(f"expected a kernel for {x[1]} input "
+                         f"features{f' in {features} groups' if features > 1 else ''}, got {w[1]}",
+                         hint="input features = kernel input features * feature_group_count; check "
+                              "dimension_numbers")
     for n, what, count, name in (
-            (w[0], "features of the result", features, "feature_group_count"),
-            (w[0], "features of the result", batches, "batch_group_count"),
-            (x[0], "inputs of the batch", batches, "batch_group_count")):
+            (w[0], "output features", features, "feature_group_count"),
+            (w[0], "output features", batches, "batch_group_count"),
+            (x[0], "batch elements", batches, "batch_group_count")):
         if n % count:
             raise ShapeError(f"expected {name} to divide the {n} {what}, got {count}")
     return max(features, batches)
@@ -217,14 +218,15 @@ def _conv_params(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
     input_steps = ints_per_axis("lhs_dilation", lhs_dilation, n)
     kernel_steps = ints_per_axis("rhs_dilation", rhs_dilation, n)
     if isinstance(padding, str) and max(input_steps, default=1) > 1 and padding != "VALID":
-        raise ArgumentError(f"expected padding as pairs where lhs_dilation is {input_steps}, got "
-                            f"{padding!r}", hint="or use lax.conv_transpose")
+        raise ArgumentError(f"expected padding as pairs with lhs_dilation {input_steps}, got "
+                            f"{padding!r}",
+                            hint="pass (before, after) pairs, or use lax.conv_transpose")
     spatial = tuple([max(0, (m - 1) * d + 1) for m, d in zip(x[2:], input_steps)])
     extents = tuple([max(0, (m - 1) * d + 1) for m, d in zip(w[2:], kernel_steps)])
     pairs = resolve_padding(padding, spatial, extents, steps)
     for m, (lo, hi) in zip(spatial, pairs):
         if m + lo + hi < 0:
-            raise ShapeError(f"expected padding that leaves a place of {m} a length >= 0, got "
+            raise ShapeError(f"expected the length {m} plus padding to be >= 0, got "
                              f"{(lo, hi)}")
     return _ConvParams(steps, pairs, input_steps, kernel_steps)
 
@@ -387,7 +389,7 @@ def conv_transpose(
         extents = [(w.shape[a] - 1) * d + 1 for a, d in zip(numbers.rhs_spec[2:], kernel_steps)]
         paddings = [padding] * n if isinstance(padding, str) else list(padding)
         if len(paddings) != n:
-            raise ArgumentError(f"expected padding for {n} places, got {padding!r}")
+            raise ArgumentError(f"expected padding for {n} spatial axes, got {padding!r}")
         padding = [_transposed_padding(k, s, p) for k, s, p in zip(extents, steps, paddings)]
     if transpose_kernel:
         w = jnp.swapaxes(jnp.flip(w, numbers.rhs_spec[2:]), *numbers.rhs_spec[:2])

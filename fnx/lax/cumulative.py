@@ -71,7 +71,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
     for i, n in enumerate(lengths):
         if n != lengths[0]:
             where = [f"elems{tree.keystr(p)}" for p in tree.paths(structure)]
-            raise ShapeError(f"expected one length along axis {axis}, got {lengths[0]} of "
+            raise ShapeError(f"expected equal lengths along axis {axis}, got {lengths[0]} of "
                              f"{where[0]} and {n} of {where[i]}")
 
     scope_name, site = f"associative_scan of {function_name(fn)}", user_location(2)
@@ -102,7 +102,7 @@ def _check_result(result: Array, arg: Array) -> Array:
     if result.shape != arg.shape:
         raise ShapeError(f"expected fn to return the shape of its arguments, {arg.shape}, got "
                          f"{result.shape}",
-                         hint="fn combines many pairs at once, element by element")
+                         hint="fn must combine many pairs at once, elementwise")
     if result._dtype is not arg._dtype:
         raise DTypeError(f"expected fn to return {arg._dtype}, as its arguments, got "
                          f"{result._dtype}", hint=f"convert it with .astype({arg._dtype})")

@@ -151,7 +151,7 @@ def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
     """
     if not isinstance(rounding_method, int) or rounding_method not in (0, 1):
         raise ArgumentError(f"expected rounding_method 0 or 1, got {rounding_method!r}",
-                            hint="0 rounds halves away from zero, 1 to the even number")
+                            hint="0 rounds halves away from zero, 1 to even")
     if rounding_method:
         return jnp.rint(x)
     truncated = jnp.trunc(x)

@@ -123,7 +123,7 @@ class ScatterDimensionNumbers(NamedTuple):
 def _parse_numbers(numbers: Any, cls: type[Any], name: str) -> list[tuple[int, ...]]:
     if type(numbers) is not cls:
         raise ArgumentError(f"expected dimension_numbers as {cls.__name__}(...), got {numbers!r}",
-                            hint=f"lax.{cls.__name__} says which axes are which")
+                            hint=f"help(lax.{cls.__name__}) explains its axes")
     return [tuple([arguments.check_int(name, n) for n in field]) for field in numbers]
 
 
@@ -170,8 +170,8 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
         dimension_numbers, GatherDimensionNumbers, "dimension_numbers")
     size = axes.normalize_shape(slice_sizes)
     if len(size) != x.ndim or len(batching) != len(index_batching):
-        raise ShapeError(f"expected slice_sizes for {x.ndim} axes, and as many batching axes of "
-                         f"both, got {size}, {batching} and {index_batching}")
+        raise ShapeError(f"expected {x.ndim} slice_sizes, and equally many batching axes of "
+                         f"operand and indices, got {size}, {batching} and {index_batching}")
     plan = WindowPlan(x.shape, size, index_map, collapsed, tuple(zip(batching, index_batching)),
                       batch)
     plan.check(offset, len(batch) + len(plan.window_dims), vectors.shape[-1])
@@ -233,10 +233,8 @@ def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
                       tuple(zip(batching, index_batching)), batch)
     if len(windows) != len(plan.window_dims) or len(updates) != len(batch) + len(windows) or \
             len(batching) != len(index_batching):
-        raise ShapeError(f"expected updates over {len(batch)} axes of indices and "
-                         f"{len(plan.window_dims)} of windows, got shape {updates} with window "
-                         "axes "
-                         f"{windows}")
+        raise ShapeError(f"expected updates of {len(batch)} batch axes and {len(plan.window_dims)} "
+                         f"window axes, got shape {updates} with window axes {windows}")
     axes.normalize_axis_tuple(windows, len(updates))
     size = [min(1, n) for n in shape]
     for a, w in zip(plan.window_dims, sorted(windows)):
@@ -245,7 +243,7 @@ def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
     plan.check(windows, len(updates), vectors.shape[-1])
     others = tuple([n for a, n in enumerate(updates) if a not in windows])
     if others != batch:
-        raise ShapeError(f"expected updates over indices of shape {batch}, got {others}")
+        raise ShapeError(f"expected updates with batch shape {batch}, got {others}")
     return vectors, plan, windows
 
 
@@ -361,7 +359,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
         result = asarray(func(y))
         if result._dtype is not x._dtype or result.shape != x.shape:
             raise DTypeError(f"expected func to return {x._aval}, got {result._aval}",
-                             hint="it is applied to each element, and its result takes its place")
+                             hint="func must return one element of the same shape and dtype")
         return jnp.where(count > times, result, y)
 
     if unique_indices or not x.size:

@@ -71,11 +71,11 @@ def _check_operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UO
     if init_structure != structure:
         raise PytreeError("expected an initial value for each operand: "
                           f"{tree.first_difference(structure, init_structure)}",
-                          hint="give init_values the structure of the operands")
+                          hint="pass init_values with the structure of the operands")
     arrays, inits = [asarray(x) for x in xs], [asarray(v) for v in init_leaves]
     for x, v in zip(arrays, inits):
         if x.shape != arrays[0].shape:
-            raise ShapeError(f"expected operands of one shape, got {arrays[0].shape} and "
+            raise ShapeError(f"expected operands of equal shape, got {arrays[0].shape} and "
                              f"{x.shape}")
         if v.shape:
             raise ShapeError(f"expected a scalar as initial value, got {v._aval}")
@@ -165,7 +165,7 @@ def ints_per_axis(name: str, values: Sequence[int] | None, rank: int) -> Shape:
         raise ArgumentError(f"expected {name} as a tuple of ints, got {values!r}") from None
     if len(out) != rank or min(out, default=1) < 1:
         raise ArgumentError(f"expected {name} as {rank} numbers >= 1, got {out}",
-                            hint="give one for each axis of the operand")
+                            hint="pass one per axis of the operand")
     return out
 
 

@@ -46,18 +46,16 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
     try:
         pairs = [(operator.index(a), operator.index(b)) for a, b in perm]
     except (TypeError, ValueError):
-        raise ArgumentError(f"ppermute: expected pairs (from, to) of lanes, got {perm!r}"
+        raise ArgumentError("ppermute: expected (source, destination) pairs of axis indices, got "
+                            f"{perm!r}"
                             ) from None
     for indices in zip(*pairs):
         if len(set(indices)) < len(indices) or \
                 not all(0 <= i < named_axis.axis_size for i in indices):
-            raise ArgumentError(f"ppermute: expected each of {named_axis.axis_size} lanes at most "
-                                "once "
-                                "as "
-                                f"source and as destination, got {pairs}",
-                                hint=f"lanes are 0 to {named_axis.axis_size - 1}; write (from, "
-                                     "to) for "
-                                     "each")
+            raise ArgumentError(f"ppermute: expected each of {named_axis.axis_size} axis indices "
+                                f"at most once as source and as destination, got {pairs}",
+                                hint="pass (source, destination) pairs with indices from 0 to "
+                                     f"{named_axis.axis_size - 1}")
     source = np.full(named_axis.axis_size, -1, np.int32)
     for a, b in pairs:
         source[b] = a
@@ -99,7 +97,7 @@ def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
     size = AxisGroups(axis_name).axis_size
     perm = [check_int("a lane of perm", index) for index in perm]
     if sorted(perm) != list(range(size)):
-        raise ArgumentError(f"pshuffle: expected each of {size} lanes once, got {perm}")
+        raise ArgumentError(f"pshuffle: expected each of {size} axis indices once, got {perm}")
     return ppermute(x, axis_name, list(zip(perm, range(size))))
 
 
@@ -127,7 +125,7 @@ def pbroadcast(x: Any, axis_name: Hashable, source: int) -> Any:
     """
     named_axis = AxisGroups(axis_name)
     if not 0 <= source < named_axis.axis_size:
-        raise ArgumentError(f"pbroadcast: expected one of {named_axis.axis_size} lanes, got "
+        raise ArgumentError(f"pbroadcast: expected one of {named_axis.axis_size} axis indices, got "
                             f"{source}")
     source_index = build.const(source, dtypes.int32)
     return map_leaves(lambda x: Array(named_axis.from_index(x._node, source_index), x.weak), x)

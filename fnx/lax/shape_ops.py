@@ -239,8 +239,9 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
     except TypeError:
         triples = []
     if len(triples) != x.ndim or any(len(t) != 3 or t[2] < 0 for t in triples):
-        raise ArgumentError(f"expected {x.ndim} triples of ints (before, after, between >= 0), got "
-                            f"{padding_config!r}", hint="one for each axis: [(1, 0, 0)]")
+        raise ArgumentError(f"expected {x.ndim} triples of ints (low, high, interior >= 0), got "
+                            f"{padding_config!r}",
+                            hint="pass one per axis, such as [(1, 0, 0)]")
     for at, (_, _, between) in enumerate(triples):
         n = node.shape[at]
         if between and n > 1:

@@ -128,12 +128,12 @@ def _clamp_starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> lis
         [asarray(starts)[i] for i in range(asarray(starts).size)]
     if len(start_list) != x.ndim or len(sizes) != x.ndim:
         raise ShapeError(f"{name}: expected {x.ndim} indices and sizes, got {len(start_list)} and "
-                         f"{len(sizes)}", hint="one for each axis")
+                         f"{len(sizes)}", hint="pass one per axis")
     out: list[Any] = []
     for start, size, n in zip(start_list, sizes, x.shape):
         if not 0 <= size <= n:
             raise ShapeError(f"{name}: expected a size of at most {n}, got {size}",
-                             hint="a slice is no longer than its axis")
+                             hint="a slice cannot be longer than its axis")
         if isinstance(start, int):
             start = start + n if start < 0 else start
             out.append(min(max(start, 0), n - size))

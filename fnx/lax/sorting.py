@@ -50,10 +50,11 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     keys = arguments.check_int("num_keys", num_keys)
     if not 1 <= keys <= len(arrays):
         raise ArgumentError(f"expected num_keys from 1 to {len(arrays)}, got {keys}",
-                            hint="each key is one of the operands, the first ones")
+                            hint="the first num_keys operands are the keys")
     for x in arrays:
         if x.shape != arrays[0].shape:
-            raise ShapeError(f"expected operands of one shape, got {arrays[0].shape} and {x.shape}")
+            raise ShapeError(f"expected operands of equal shape, got {arrays[0].shape} and "
+                             f"{x.shape}")
     at = axes.normalize_axis(dimension, arrays[0].ndim)
     sorted_nodes = sort_along([x._node for x in arrays], at, keys)
     out = tuple([Array(node, x.weak) for node, x in zip(sorted_nodes, arrays)])

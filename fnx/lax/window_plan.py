@@ -116,22 +116,21 @@ class WindowPlan(Record):
         axes.normalize_axis_tuple([b for _, b in self.batching], len(self.batch))
         axes.normalize_axis_tuple(windows, rank)
         if len(self.index_map) != vector:
-            raise ShapeError(f"expected index vectors of {len(self.index_map)} numbers, one for "
-                             "each "
-                             f"axis that they move, got {vector}")
+            raise ShapeError(f"expected index vectors of {len(self.index_map)} numbers, one per "
+                             f"indexed axis, got {vector}")
         if len(windows) != len(self.window_dims):
-            raise ArgumentError(f"expected {len(self.window_dims)} axes of windows, for axes "
+            raise ArgumentError(f"expected {len(self.window_dims)} window axes, for axes "
                                 f"{tuple(self.window_dims)} of an array of shape {self.shape}, got "
                                 f"{tuple(windows)}")
         for a, size in enumerate(self.size):
             must_be_one = a in self.collapsed or a in [b for b, _ in self.batching]
             if not 0 <= size <= self.shape[a] or must_be_one and size > 1:
-                raise ShapeError(f"expected windows inside of shape {self.shape}, of one place "
-                                 f"along axes that go away, got {self.size}")
+                raise ShapeError(f"expected windows within shape {self.shape}, of length 1 along "
+                                 f"collapsed axes, got {self.size}")
         for a, b in self.batching:
             if self.shape[a] != self.batch[b]:
-                raise ShapeError(f"expected axis {a} of the array as long as axis {b} of the "
-                                 f"indices, got {self.shape[a]} and {self.batch[b]}")
+                raise ShapeError(f"expected equal lengths of axis {a} of the array and axis {b} of "
+                                 f"the indices, got {self.shape[a]} and {self.batch[b]}")
 
     def result_order(self, windows: Sequence[int]) -> list[int]:
         """Return the user-visible position of each axis: batch axes, then ``window_axes``."""
@@ -148,5 +147,5 @@ def index_vectors(indices: Array) -> tuple[UOp, Shape]:
                          hint="convert them with .astype(int)")
     if not indices.shape:
         raise ShapeError("expected indices whose last axis is an index vector, got a 0-d array",
-                         hint="of one number each: indices[..., None]")
+                         hint="add an axis of length 1: indices[..., None]")
     return indices._node, indices.shape[:-1]

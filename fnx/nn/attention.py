@@ -116,8 +116,8 @@ def dot_product_attention(
     _check_operand("queries", q, (batch, None, None, features), k.dtype)
     t, heads = q.shape[1:3]
     if heads % max(groups, 1):
-        raise ShapeError(f"expected a multiple of {groups} heads, the groups of the keys, got "
-                         f"{heads}")
+        raise ShapeError(f"expected a multiple of {groups} query heads, the number of key heads, "
+                         f"got {heads}")
     lengths = (_check_lengths("query_seq_lengths", query_seq_lengths, batch),
                _check_lengths("key_value_seq_lengths", key_value_seq_lengths, batch))
     factor = 1 / math.sqrt(features) if scale is None else arguments.check_number("scale", scale)
@@ -132,7 +132,7 @@ def dot_product_attention(
         allowed = _check_broadcast("mask", mask, scores.shape)
         if not allowed._dtype.is_bool:
             raise DTypeError(f"expected a mask of bools, got {allowed._dtype}",
-                             hint="add numbers with bias=")
+                             hint="pass additive values as bias=")
         tests.append(allowed)
     masked_score = -0.7 * float(np.finfo(np.float32).max)
     for test in tests:

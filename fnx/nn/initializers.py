@@ -138,7 +138,7 @@ def _compute_fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axi
                   ) -> tuple[float, float]:
     """Return fan-in and fan-out: the inputs of an output, and the outputs of an input."""
     if len(shape) < 2:
-        raise ShapeError(f"expected a shape of at least 2 axes, got {shape}",
+        raise ShapeError(f"expected a shape of rank >= 2, got {shape}",
                          hint="use normal or zeros for vectors")
     def size(axes: AxesLike) -> int:
         return math.prod(shape[a] for a in ((axes,) if isinstance(axes, int) else axes))

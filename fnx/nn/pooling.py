@@ -42,8 +42,9 @@ def _window_args(x: Array, window: Sequence[int], strides: Sequence[int] | None,
     n = len(window) if isinstance(window, tuple | list) else 1
     size = ints_per_axis("window_shape", window, n)
     if x.ndim not in (n + 1, n + 2):
-        raise ShapeError(f"expected (batch, {n} axes, channels), with or without batch, got shape "
-                         f"{x.shape}", hint="name a length of the window for each axis between")
+        raise ShapeError(f"expected (batch, {n} spatial axes, channels), with or without batch, "
+                         f"got shape {x.shape}",
+                         hint="pass one window length per spatial axis")
     lead = (1,) * (x.ndim - n - 1)
     steps = (*lead, *ints_per_axis("strides", strides, n), 1)
     pairs = isinstance(padding, tuple | list)

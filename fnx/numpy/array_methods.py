@@ -186,7 +186,7 @@ def _array_ufunc(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
     except TracedValueError as error:
         error.message = f"np.{name}: {error.message}"
         error.hint = f"use fnx.numpy.{name}" if name in _FNX_UFUNCS else \
-            "NumPy needs values: compute outside of the traced function, or in a pure_callback"
+            "NumPy needs values: compute outside the traced function, or in a pure_callback"
         raise
     return getattr(ufunc, method)(*np_inputs, **kwargs)
 

@@ -130,8 +130,8 @@ def _bitcast(x: UOp, dst: DType) -> UOp:
         return build.bitcast(build.cast((wide >> Expr(k) * new).node, parts), dst)
     count = new // old
     if not x.shape or x.shape[-1] != count:
-        raise ShapeError(f"expected a last axis of length {count}, which is one {dst}; got shape "
-                         f"{x.shape} of {x.dtype}")
+        raise ShapeError(f"expected a last axis of {count} elements per {dst}, got shape {x.shape} "
+                         f"of {x.dtype}")
     total: Expr | None = None
     for i in range(count):
         part = build.shrink(words.node, [*[(0, n) for n in x.shape[:-1]], (i, i + 1)])
@@ -177,8 +177,8 @@ def view(x: Array, dtype: convert.DTypeLike | None = None, type: None = None) ->
     if old < new:
         *lead, last = node.shape or (0,)
         if not node.shape or last * old % new:
-            raise ShapeError(f"expected a last axis that is a multiple of {new // old}, got shape "
-                             f"{node.shape} of {node.dtype} for {dst}")
+            raise ShapeError(f"expected a last axis whose length is a multiple of {new // old}, "
+                             f"got shape {node.shape} of {node.dtype} for {dst}")
         return Array(_bitcast(build.reshape(node, (*lead, last * old // new, new // old)), dst))
     if old > new and not node.shape:
         raise ShapeError(f"expected an array of at least one axis, as {old // new} elements of "
@@ -208,7 +208,7 @@ def byteswap(x: Array, inplace: bool = False) -> Array:
     """
     arguments.check_choice("inplace", inplace, (False,))
     if x._dtype.kind == "key":
-        raise DTypeError("expected numbers, got keys of random numbers")
+        raise DTypeError("expected numbers, got PRNG keys")
     if x._dtype.bits <= 8:
         return x
     octets = _bitcast(x._node, _uint_dtype(8))

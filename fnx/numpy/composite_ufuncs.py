@@ -72,8 +72,9 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     if x is None and y is None:
         return indexing.nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None or size is not None or fill_value is not None:
-        raise ArgumentError("where: expected a condition and two values, or a condition with size= "
-                            "and fill_value=", hint="give both values, or none")
+        raise ArgumentError("where: expected both x and y, or a condition with size= and "
+                            "fill_value=",
+                            hint="pass both x and y, or neither")
     (a, b), weak = promote_operands("any", "where", (x, y), broadcast=False)
     mask = as_node(as_operand(condition), dtypes.bool_)
     return Array(build.where(*broadcast_nodes("where", [mask, a, b])), weak)

@@ -118,14 +118,15 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     (x, y), was_bool = _promote_operands("matmul", (a, b), preferred_element_type)
     if not x.shape or not y.shape:
         raise ShapeError(f"matmul: expected at least one axis, got shapes {x.shape} and "
-                         f"{y.shape}", hint="use * with a scalar")
+                         f"{y.shape}", hint="use * to multiply by a scalar")
     la: Labels = ("m", "k") if len(x.shape) > 1 else ("k",)
     lb: Labels = ("k", "n") if len(y.shape) > 1 else ("k",)
     k, other = x.shape[-1], y.shape[-2 if len(y.shape) > 1 else -1]
     if k != other:
-        raise ShapeError(f"matmul: expected the last axis of {x.shape} as long as the "
-                         f"{'second last' if len(y.shape) > 1 else 'only'} axis of {y.shape}, "
-                         f"got {k} and {other}", hint="transpose one of them, or check the sizes")
+        raise ShapeError(f"matmul: expected the last axis of {x.shape} to match the "
+                         f"{'second to last' if len(y.shape) > 1 else 'only'} axis of {y.shape}, "
+                         f"got {k} and {other}",
+                         hint="transpose one operand, or check the shapes")
     batch_a, batch_b = x.shape[:-len(la)], y.shape[:-len(lb)]
     batch = _broadcast_batch("matmul", batch_a, batch_b)
     x, la = _label_batch_axes(x, batch_a, batch, la)
@@ -244,8 +245,8 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Precision
     (x, y), was_bool = _promote_operands("tensordot", (a, b), preferred_element_type)
     ax_a, ax_b = _axis_pairs(axes, len(x.shape), len(y.shape))
     if [x.shape[i] for i in ax_a] != [y.shape[i] for i in ax_b]:
-        raise ShapeError(f"tensordot: expected pairs of axes of one length, got axes {ax_a} of "
-                         f"{x.shape} and {ax_b} of {y.shape}")
+        raise ShapeError("tensordot: expected contracting dimensions of equal length, got axes "
+                         f"{ax_a} of {x.shape} and {ax_b} of {y.shape}")
     la = tuple(("a", i) for i in range(len(x.shape)))
     lb = tuple(la[ax_a[ax_b.index(i)]] if i in ax_b else ("b", i) for i in range(len(y.shape)))
     contracted = {la[i] for i in ax_a}
@@ -262,7 +263,8 @@ def _axis_pairs(spec: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], t
         raise ArgumentError(f"expected axes as an int or a pair of tuples, got {spec!r}")
     axes_a, axes_b = [(g,) if isinstance(g, int) else tuple(g) for g in spec]
     if len(axes_a) != len(axes_b):
-        raise ArgumentError(f"tensordot: expected as many axes of each, got {axes_a} and {axes_b}")
+        raise ArgumentError("tensordot: expected the same number of axes for both operands, got "
+                            f"{axes_a} and {axes_b}")
     return axes.normalize_axis_tuple(axes_a, rank_a), axes.normalize_axis_tuple(axes_b, rank_b)
 
 
@@ -316,7 +318,7 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     if _dot_general is not None and \
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
-                            hint="products by another function are not there; leave it out")
+                            hint="leave it out: other functions are not supported")
     if not isinstance(subscripts, str):
         subscripts, operands = einsum_paths.to_subscripts([subscripts, *operands])
     nodes, was_bool = _promote_operands("einsum", operands, preferred_element_type)
@@ -345,8 +347,8 @@ def _take_diagonals(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
         i = labels.index(label)
         j = labels.index(label, i + 1)
         if x.shape[i] != x.shape[j]:
-            raise ShapeError(f"einsum: expected axes of one length for {label!r} in {spec!r}, "
-                             f"got {x.shape[i]} and {x.shape[j]}")
+            raise ShapeError(f"einsum: expected equal lengths for index {label!r} in {spec!r}, got "
+                             f"{x.shape[i]} and {x.shape[j]}")
         others = [a for a in range(len(labels)) if a not in (i, j)]
         x = matrix_diagonal(build.permute(x, [*others, i, j]))
         labels = (*[labels[a] for a in others], label)
@@ -362,8 +364,9 @@ def _broadcast_labels(terms: list[tuple[UOp, Labels]], spec: str) -> list[tuple[
             if known == 1:
                 lengths[y] = n
             elif n not in (1, known):
-                raise ShapeError(f"einsum: expected axes of one length for {y!r} in {spec!r}, "
-                                 f"got {known} and {n}", hint="check the order of the letters")
+                raise ShapeError(f"einsum: expected equal lengths for index {y!r} in {spec!r}, got "
+                                 f"{known} and {n}",
+                                 hint="check the order of the indices")
     out = []
     for x, labels in terms:
         retained = [i for i, (n, y) in enumerate(zip(x.shape, labels)) if n == lengths[y]]

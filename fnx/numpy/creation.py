@@ -217,7 +217,7 @@ def _static(name: str, x: Any) -> Any:
     if isinstance(x, np.generic):  # of a dtype that NumPy lacks
         x = float(x)
     if not isinstance(x, (int, float)):
-        raise ArgumentError(f"{name}: expected numbers known while tracing, got {x!r}")
+        raise ArgumentError(f"{name}: expected concrete numbers, got {x!r}")
     return x
 
 
@@ -253,7 +253,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     first, last, dx = [_static("arange", x) for x in (start, stop, 1 if step is None else step)]
     if dx == 0:
         raise ArgumentError("arange: expected a step other than 0, got 0",
-                            hint="for equal elements use fnx.numpy.full(n, value)")
+                            hint="use fnx.numpy.full(n, value) for equal elements")
     t = convert.parse_dtype(dtype) if dtype is not None else \
         core.join_dtypes([core.dtype_and_weak(as_operand(x)) for x in operands])[0]
     n = _range_length(first, last, dx)
@@ -278,7 +278,7 @@ def _range_length(first: Any, last: Any, step: Any) -> int:
                             f"{step!r}") from None
     if n > _MAX_ELEMENTS:
         raise ShapeError(f"arange: expected at most {_MAX_ELEMENTS:,} elements, got {n:,}",
-                         hint="see whether start, stop and step are the numbers that are meant")
+                         hint="check start, stop and step")
     return n
 
 
@@ -310,7 +310,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     n = int(_static("linspace", num))
     if n < 0:
         raise ArgumentError(f"linspace: expected num >= 0, got {n}",
-                            hint="num is how many points; to go down, exchange start and stop")
+                            hint="num is the number of points; to count down, swap start and stop")
     (a, b), _ = promote_operands("inexact", "linspace", (start, stop))
     n_steps = n - 1 if endpoint else n
     shape = (n, *a.shape)
@@ -416,7 +416,7 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     xs = [core.asarray(x) for x in xi]
     for x in xs:
         if x.ndim > 1:
-            raise ShapeError(f"meshgrid: expected coordinates of one axis, got shape {x.shape}")
+            raise ShapeError(f"meshgrid: expected 1-d coordinates, got shape {x.shape}")
     order = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
         order[:2] = [1, 0]

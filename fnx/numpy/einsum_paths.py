@@ -29,12 +29,12 @@ def to_subscripts(items: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
     """
     def letters(axes: Any) -> str:
         if not isinstance(axes, list | tuple):
-            raise ArgumentError("einsum: expected subscripts as a str, or operands each followed "
-                                f"by the numbers of its axes; got {type(axes).__name__}",
+            raise ArgumentError("einsum: expected subscripts as a str, or each operand followed by "
+                                f"its axis numbers; got {type(axes).__name__}",
                                 hint='write them as in einsum("ij,jk->ik", a, b)')
         tokens = ["..." if x is ... else arguments.check_int("axis", x) for x in axes]
         if any(type(x) is int and not 0 <= x < len(_LETTERS) for x in tokens):
-            raise ArgumentError(f"einsum: expected numbers of axes from 0 to 51, got {axes!r}")
+            raise ArgumentError(f"einsum: expected axis numbers from 0 to 51, got {axes!r}")
         return "".join(x if isinstance(x, str) else _LETTERS[x] for x in tokens)
     output = "->" + letters(items[-1]) if len(items) % 2 else ""
     terms = [letters(axes) for axes in items[1::2]]
@@ -54,8 +54,7 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     texts = left.split(",")
     if len(texts) != len(ranks):
         raise ArgumentError(f"einsum: expected {len(texts)} operands for {spec!r}, got "
-                            f"{len(ranks)}", hint="give one array for each of the parts that "
-                            "commas separate")
+                            f"{len(ranks)}", hint="pass one array per comma-separated term")
     inputs = [_parse_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
     n_dots = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
     if arrow:  # without "..." in the output, its axes are summed
@@ -66,9 +65,9 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
         output = (*range(-n_dots, 0), *sorted(x for x in set(letters) if letters.count(x) == 1))
     known = {x for labels in inputs for x in labels}
     if not set(output) <= known or len(set(output)) != len(output):
-        raise ArgumentError(f"einsum: expected output letters that occur in the inputs, each "
-                            f"once; got {spec!r}",
-                            hint="each letter behind -> names an axis of an input")
+        raise ArgumentError("einsum: expected each output letter once, and in an input; got "
+                            f"{spec!r}",
+                            hint="each letter after -> must name an axis of an input")
     return inputs, output
 
 
@@ -80,7 +79,7 @@ def _parse_labels(text: str, rank: int, spec: str) -> Labels:
     n_dots = rank - len(letters)
     if n_dots < 0 or (n_dots and not dots):
         raise ShapeError(f"einsum: expected an operand of {len(letters)} axes for {text!r} in "
-                         f"{spec!r}, got {rank}", hint="use ... for further axes")
+                         f"{spec!r}, got {rank}", hint="use ... for the remaining axes")
     return (*before, *range(-n_dots, 0), *after)
 
 
@@ -94,8 +93,8 @@ def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:
     step = path.pop(0) if path else (0, 1)
     i, j, *others = sorted([i + count if i < 0 else i for i in step])
     if not 0 <= i < j < count or others and others[-1] >= count:
-        raise ArgumentError(f"expected places of {count} terms in a path, got {step}",
-                            hint="use what einsum_path gives")
+        raise ArgumentError(f"expected indices of {count} operands in the path, got {step}",
+                            hint="use the path that einsum_path returns")
     if others:
         path.insert(0, tuple([k - 2 for k in others] + [count - 2]))
     return i, j

@@ -116,7 +116,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: Sear
     """
     edges = asarray(bins)
     if edges.ndim != 1:
-        raise ShapeError(f"expected edges of one axis, got shape {edges.shape}")
+        raise ShapeError(f"expected 1-d edges, got shape {edges.shape}")
     if not edges.size:
         return Array(build.const(0, dtypes.int32, asarray(x).shape))
     up = searchsorted(edges, x, "left" if right else "right", method=method)
@@ -164,7 +164,7 @@ def reject_out_sharding(out_sharding: None) -> None:
     """Refuse an output sharding, as there is one device."""
     if out_sharding is not None:
         raise ArgumentError(f"expected out_sharding=None, got {out_sharding!r}",
-                            hint="there is one device")
+                            hint="leave it out: there is only one device")
 
 
 # ---- histograms ---------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None,
         asarray(weights)
     if isinstance(bins, str):
         raise ArgumentError(f"expected bins as a number or edges, got {bins!r}",
-                            hint="rules by name are not built: choose a number")
+                            hint="pass a number: named rules are not implemented")
     edges = asarray(bins)
     if edges.ndim == 1:
         return edges
@@ -266,7 +266,7 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
     operands = (sample,) if weights is None else (sample, asarray(weights))
     points, *weighted = promote_arrays("histogramdd", *operands)
     if points.ndim != 2:
-        raise ShapeError(f"expected points as rows, got shape {points.shape}")
+        raise ShapeError(f"expected a matrix with one point per row, got shape {points.shape}")
     n, d = points.shape
     is_density = _check_flag("density", density)
     specs = list(bins) if isinstance(bins, Sequence) and not isinstance(bins, str) else [bins] * d
@@ -316,8 +316,8 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
             arguments.check_choice(name, value, ("extrapolate", None))
     points, knots, values = promote_arrays("interp", asarray(x), asarray(xp), asarray(fp))
     if knots.shape != values.shape or knots.ndim != 1 or not knots.size:
-        raise ShapeError(f"expected places and values as vectors of one length, got "
-                         f"{knots.shape} and {values.shape}")
+        raise ShapeError(f"expected xp and fp as vectors of equal length, got {knots.shape} and "
+                         f"{values.shape}")
     if period is not None:
         span = asarray(period).astype(points.dtype)
         points, knots = remainder(points, abs(span)), remainder(knots, abs(span))

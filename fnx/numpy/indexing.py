@@ -71,10 +71,10 @@ def true_indices(mask: Array, size: int | None, fill: ArrayLike = 0) -> Array:
 def _nonzero(a: ArrayLike, size: int | None, fill_value: Any) -> tuple[Array, ...]:
     x = asarray(a)
     if not x.ndim:
-        raise ShapeError("expected at least one axis, got a number", hint="use x.reshape(1)")
+        raise ShapeError("expected at least one axis, got a scalar", hint="use x.reshape(1)")
     fill_values = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
     if len(fill_values) != x.ndim:
-        raise ArgumentError(f"expected one fill_value or {x.ndim}, got {len(fill_values)}")
+        raise ArgumentError(f"expected 1 or {x.ndim} fill values, got {len(fill_values)}")
     mask = ravel(x).astype("bool") if not x._dtype.is_bool else ravel(x)
     flat_index = true_indices(mask, size, mask.size)
     index = unravel_index(clip(flat_index, 0, max(mask.size - 1, 0)), x.shape)
@@ -145,7 +145,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
     """
     x, mask = asarray(a), asarray(condition).astype("bool")
     if mask.ndim != 1:
-        raise ShapeError(f"expected a condition of one axis, got shape {mask.shape}")
+        raise ShapeError(f"expected a 1-d condition, got shape {mask.shape}")
     if axis is None:
         x, axis = ravel(x), 0
     ax = axes.normalize_axis(axis, x.ndim)
@@ -187,7 +187,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """
     x = asarray(arr)
     if x.ndim < 2 or len(set(x.shape)) != 1:
-        raise ShapeError(f"expected at least two axes of one length, got shape {x.shape}")
+        raise ShapeError(f"expected at least two axes of equal length, got shape {x.shape}")
     return diag_indices(x.shape[0], x.ndim)
 
 
@@ -281,7 +281,7 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     for i, arg in enumerate(args):
         x = asarray(arg)
         if x.ndim != 1:
-            raise ShapeError(f"expected index arrays of one axis, got shape {x.shape}")
+            raise ShapeError(f"expected 1-d index arrays, got shape {x.shape}")
         if x._dtype.is_bool:
             x = nonzero(x)[0]
         if not x.size:

@@ -324,7 +324,7 @@ class AxisConcatenator:
         try:
             numbers = [int(part) for part in text.split(",")[:3]]
         except ValueError:
-            raise ArgumentError(f"expected 'r', 'c', or numbers as 'axis,least,place'; got "
+            raise ArgumentError("expected 'r', 'c', or integers as 'axis,ndmin,position'; got "
                                 f"{text!r}") from None
         axis, min_rank, position = (*numbers, *self._defaults[len(numbers):])
         return axis, min_rank, position

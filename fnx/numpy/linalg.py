@@ -76,8 +76,8 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     if len(dims) == 2 and ord in (2, -2, "nuc"):
         raise NotBuiltError(f"norm: ord={ord!r} of a matrix needs singular values",
                             hint="use ord=None (Frobenius)")
-    raise ArgumentError(f"norm: expected one or two axes and an ord for them, got ord={ord!r} "
-                        f"over {len(dims)} axes")
+    raise ArgumentError(f"norm: expected one or two axes and a matching ord, got ord={ord!r} over "
+                        f"{len(dims)} axes")
 
 
 def _two_norm(node: UOp, dims: tuple[int, ...], keepdims: bool) -> UOp:
@@ -200,7 +200,7 @@ def _size_along(x: Array, dims: Sequence[int]) -> int:
 def _require_matrices(x: ArrayLike) -> Array:
     array = asarray(x)
     if array.ndim < 2:
-        raise ShapeError(f"expected matrices on the last two axes, got shape {array.shape}")
+        raise ShapeError(f"expected matrices in the last two axes, got shape {array.shape}")
     return array
 
 
@@ -220,8 +220,8 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
         raise ShapeError(f"expected square matrices, got shape {square.shape}")
     exponent = arguments.check_int("n", n)
     if exponent < 0:
-        raise NotBuiltError("expected n >= 0: inverses of matrices come later",
-                            hint="hand values to numpy.linalg.matrix_power")
+        raise NotBuiltError("expected n >= 0: matrix inverses are not implemented yet",
+                            hint="pass concrete values to numpy.linalg.matrix_power")
     out: Array | None = None
     while exponent:
         if exponent & 1:
@@ -247,7 +247,7 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -
         raise ArgumentError("expected at least one array, got none")
     for i, x in enumerate(matrices):
         if x.ndim != 2 and not (x.ndim == 1 and i in (0, len(matrices) - 1)):
-            raise ShapeError("expected matrices, and vectors at the ends only; got shape "
+            raise ShapeError("expected matrices, or vectors as first and last operand; got shape "
                              f"{x.shape}")
     if len(matrices) == 1:
         return matrices[0]

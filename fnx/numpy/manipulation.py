@@ -269,8 +269,7 @@ def _nesting_depth(arrays: Any) -> int:
         return 0
     inner = {_nesting_depth(x) for x in arrays}
     if len(inner) != 1:
-        raise ArgumentError("expected lists of one depth that are not empty, got "
-                            f"depths {sorted(inner)}")
+        raise ArgumentError(f"expected non-empty lists of equal depth, got depths {sorted(inner)}")
     return 1 + inner.pop()
 
 
@@ -312,10 +311,10 @@ def _resolve_index(obj: Any, n: int) -> np.ndarray[Any, Any]:
         return np.flatnonzero(index)
     index = index.astype(np.int64) if not index.size else index
     if index.dtype.kind not in "iu":
-        raise ArgumentError(f"expected places as integers, got {obj!r}")
+        raise ArgumentError(f"expected integer indices, got {obj!r}")
     lowest, highest = (int(index.min()), int(index.max())) if index.size else (0, -1)
     if lowest < -n or highest > n:
-        raise OutOfBoundsError(f"expected places from {-n} to {n}, got {lowest} to {highest}")
+        raise OutOfBoundsError(f"expected indices from {-n} to {n}, got {lowest} to {highest}")
     return np.where(index < 0, index + n, index)
 
 
@@ -341,7 +340,7 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
         return _delete_distinct(x, ax, ravel(obj))
     deleted = _resolve_index(obj, x.shape[ax])
     if deleted.size and int(deleted.max()) == x.shape[ax]:
-        raise OutOfBoundsError(f"expected places below {x.shape[ax]}, got {int(deleted.max())}")
+        raise OutOfBoundsError(f"expected indices below {x.shape[ax]}, got {int(deleted.max())}")
     remaining = np.setdiff1d(np.arange(x.shape[ax]), deleted).astype(np.int32)
     return x[(slice(None),) * ax + (remaining,)]
 
@@ -414,7 +413,7 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
     require_not_inplace("fill_diagonal", inplace)
     x, values = _require_rank("fill_diagonal", a, 2), ravel(val)
     if x.ndim > 2 and len(set(x.shape)) > 1:
-        raise ShapeError(f"expected equal lengths of more than two axes, got {x.shape}")
+        raise ShapeError(f"expected axes of equal length for rank > 2, got {x.shape}")
     if x.ndim == 2 and wrap:
         flat_index = np.arange(0, x.size, x.shape[1] + 1)
     else:

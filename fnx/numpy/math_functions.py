@@ -285,8 +285,8 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """
     k = asarray(x2)
     if k._dtype.is_float:
-        raise DTypeError(f"expected whole powers, got {k._dtype}",
-                         hint="convert them with .astype(int), or multiply with 2**x2")
+        raise DTypeError(f"expected integer exponents, got {k._dtype}",
+                         hint="convert them with .astype(int), or multiply by 2**x2")
     x = Array(domain_node("inexact", x1))
     if k._dtype.bits >= 32:  # clipped so that it fits int32
         k = k.clip(None if k._dtype.kind == "uint" else -_MAX_EXPONENT, _MAX_EXPONENT)

@@ -81,7 +81,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "
     widths = _pair_per_axis("pad_width", pad_width, x.ndim)
     if any(type(w) is not int or w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"expected widths as integers >= 0, got {pad_width}",
-                            hint="slice instead of negative widths")
+                            hint="slice the array instead of using negative widths")
     if callable(mode):
         return _pad_by_function(x, widths, mode, kwargs)
     arguments.check_choice("mode", mode, tuple(_KWDS))
@@ -94,7 +94,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "
     for ax, width in enumerate(widths):
         if any(width):
             if not x.shape[ax]:
-                raise ShapeError(f"expected elements to repeat along axis {ax} in mode {mode!r}, "
+                raise ShapeError(f"expected at least one element along axis {ax} in mode {mode!r}, "
                                  f"got shape {x.shape}")
             x = _pad_axis(x, ax, width, mode, kwargs)
     return x
@@ -105,8 +105,9 @@ def _pair_per_axis(name: str, value: Any, rank: int) -> list[list[Any]]:
     try:
         return [list(pair) for pair in np.broadcast_to(np.asarray(value), (rank, 2)).tolist()]
     except ValueError:
-        raise ArgumentError(f"expected {name} as one, a pair, or a pair for each of {rank} axes; "
-                            f"got {value}", hint="pairs are (before, after)") from None
+        raise ArgumentError(f"expected {name} as one value, a pair, or a pair for each of {rank} "
+                            f"axes; got {value}",
+                            hint="pairs are (before, after)") from None
 
 
 def _pad_constant(x: Array, widths: Sequence[Any], value: Any) -> Array:

@@ -44,7 +44,7 @@ def _coeffs(a: ArrayLike) -> Array:
     x = asarray(a)
     x = x.reshape(1) if not x.ndim else x
     if x.ndim != 1:
-        raise ShapeError(f"expected coefficients of one axis, got shape {x.shape}")
+        raise ShapeError(f"expected 1-d coefficients, got shape {x.shape}")
     return x
 
 

@@ -113,13 +113,13 @@ def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, overwrite_input: bool,
     fractions = asarray(q)
     if not fractions._dtype.is_float:
         raise DTypeError(f"expected q as floats from 0 to 1, got {fractions._dtype}",
-                         hint="write 1.0 instead of 1; percents are those of percentile")
+                         hint="write 1.0 instead of 1; use percentile for percentages")
     if fractions.ndim > 1:
-        raise ShapeError(f"expected q of at most one axis, got shape {fractions.shape}")
+        raise ShapeError(f"expected a scalar or vector q, got shape {fractions.shape}")
     rows = _Sorted(a, axis, weights)
     if not rows.values.shape[-1] and fractions.size:
-        raise ShapeError(f"expected at least one element to fold, got shape {rows.shape}",
-                         hint="test x.size first")
+        raise ShapeError(f"expected at least one element to reduce, got shape {rows.shape}",
+                         hint="check x.size first")
     count = sum(logical_not(rows.nans), -1, fractions.dtype, keepdims=True) if skip else \
         asarray(rows.values.shape[-1]).astype(fractions.dtype)
     method_fn = _inv_cdf if method == "inverted_cdf" else _lerp

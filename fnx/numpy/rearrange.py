@@ -91,7 +91,7 @@ def _parse_shifts(shift: Any) -> list[int | Array]:
     """Return the shifts of a roll: ints, or 0-d integer Arrays, which may be traced."""
     if isinstance(shift, (Array, np.ndarray)):
         if shift.ndim > 1:
-            raise ShapeError(f"expected shifts of at most one axis, got shape {shift.shape}")
+            raise ShapeError(f"expected a scalar or vector shift, got shape {shift.shape}")
         shift = [shift[i] for i in range(len(shift))] if shift.ndim else shift
     steps: list[int | Array] = []
     for s in shift if isinstance(shift, (tuple, list)) else (shift,):
@@ -177,7 +177,7 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
         return wrap_like(x, build.reshape(node, shape))
     if counts.size not in (1, x.shape[ax]):
         raise ShapeError(f"repeat: expected one count, or one for each of {x.shape[ax]}, got "
-                         f"{counts.size}", hint="axis= says along which axis elements are counted")
+                         f"{counts.size}", hint="pass axis= to repeat along one axis")
     source = np.repeat(np.arange(x.shape[ax]), counts)
     if total_repeat_length is not None:
         source = np.pad(source, (0, max(0, total_repeat_length - len(source))), mode="edge")
@@ -348,7 +348,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         x, index, axis = ravel(x), ravel(index), 0
     if x.ndim != index.ndim:
         raise ShapeError(f"take_along_axis: expected indices of {x.ndim} axes, got shape "
-                         f"{index.shape}", hint="insert axes with indices[..., None]")
+                         f"{index.shape}", hint="add axes with indices[..., None]")
     ax = axes.normalize_axis(axis, x.ndim)
     shape = axes.broadcast_shapes(
         *[(*s[:ax], 1, *s[ax + 1:]) for s in (x.shape, index.shape)])

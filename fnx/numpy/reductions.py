@@ -74,8 +74,8 @@ def _reduce(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
 
 def require_nonempty(node: UOp, axis: Any, initial: Any) -> None:
     if initial is None and reduced_size(node, axis) == 0:
-        raise ShapeError(f"expected at least one element to fold, got shape {node.shape}",
-                         hint="give initial=, or test x.size first")
+        raise ShapeError(f"expected at least one element to reduce, got shape {node.shape}",
+                         hint="pass initial=, or check x.size first")
 
 
 _docstr = DocTemplate(

@@ -60,12 +60,13 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None,
     if not arrays:
         raise ArgumentError("expected at least one choice, got none")
     if index._dtype.is_float:
-        raise DTypeError(f"expected integers that say which choice, got {index._dtype}")
+        raise DTypeError(f"expected integer indices of the choices, got {index._dtype}")
     if mode == "raise" and index.size:
         lowest, highest = int(index.min()), int(index.max())
         if not 0 <= lowest <= highest < len(arrays):
-            raise ArgumentError(f"expected numbers from 0 to {len(arrays) - 1}, got {lowest} to "
-                                f"{highest}", hint='use mode="clip" or "wrap"')
+            raise ArgumentError(f"expected indices from 0 to {len(arrays) - 1}, got {lowest} to "
+                                f"{highest}",
+                                hint='use mode="clip" or "wrap"')
     if mode == "wrap":
         index = remainder(index, len(arrays))
     index, *stacked = broadcast_arrays(clip(index, 0, len(arrays) - 1), *arrays)
@@ -147,8 +148,8 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     require_not_inplace("place", inplace)
     x, flat, values = asarray(arr), ravel(mask).astype("bool"), ravel(vals)
     if flat.size != x.size or not values.size:
-        raise ShapeError(f"expected a mask of {x.size} elements and some values, got {flat.size} "
-                         f"and {values.size}")
+        raise ShapeError(f"expected a mask of {x.size} elements and at least one value, got "
+                         f"{flat.size} and {values.size}")
     value_index = remainder(flat.astype("int32").cumsum() - 1, values.size)
     return where(flat, values[value_index].astype(x.dtype), ravel(x)).reshape(x.shape)
 
@@ -249,6 +250,6 @@ def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes:
             result = expand_dims(result, axis)
         if result.ndim != x.ndim:
             raise ShapeError(f"expected {x.ndim} axes, got shape {result.shape}",
-                             hint="the function keeps the axis, or takes it away")
+                             hint="the function must keep the axis or reduce over it")
         x = result
     return x

@@ -127,7 +127,7 @@ def _resolve_shape(x: Array, shape: Any) -> tuple[int, ...]:
     inferred = [i for i, n in enumerate(lengths) if type(n) is int and n == -1]
     if len(inferred) > 1:
         raise ShapeError(f"reshape: expected at most one -1, got {tuple(lengths)}",
-                         hint="spell out all lengths but one")
+                         hint="give all lengths but one")
     for i in inferred:
         known = math.prod(axes.normalize_shape(lengths[:i] + lengths[i + 1:]))
         if known == 0 or x.size % known:
@@ -168,7 +168,7 @@ def _permutation(x: Array, axes_arg: Sequence[int]) -> tuple[int, ...]:
     order = axes.normalize_axis_tuple(axes_arg, x.ndim)
     if len(order) != x.ndim:
         raise AxisError(f"transpose: expected {x.ndim} axes, got {tuple(axes_arg)}",
-                        hint="name every axis once")
+                        hint="name each axis exactly once")
     return order
 
 
@@ -203,7 +203,8 @@ def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     pairs = [(s,) if isinstance(s, int) else tuple(s) for s in (source, destination)]
     sources, targets = (axes.normalize_axis_tuple(p, x.ndim) for p in pairs)
     if len(sources) != len(targets):
-        raise AxisError(f"moveaxis: expected as many places as axes, got {source}, {destination}")
+        raise AxisError(f"moveaxis: expected source and destination of equal length, got {source}, "
+                        f"{destination}")
     order = [i for i in range(x.ndim) if i not in sources]
     for target, axis in sorted(zip(targets, sources)):
         order.insert(target, axis)
@@ -294,7 +295,7 @@ def _array_list(name: str, arrays: Any) -> list[Any]:
                             f"{type(arrays).__name__}") from None
     if not xs:
         raise ArgumentError(f"{name}: expected at least one array, got none",
-                            hint="where there may be none, begin with fnx.numpy.zeros")
+                            hint="start with fnx.numpy.zeros if the list may be empty")
     return [asarray(x) for x in xs]
 
 
@@ -357,8 +358,9 @@ def stack(arrays: Any, axis: int = 0, dtype: DTypeLike | None = None) -> Array:
     xs = _array_list("stack", arrays)
     for x in xs:
         if x.shape != xs[0].shape:
-            raise ShapeError(f"stack: expected arrays of one shape, got {xs[0].shape} and "
-                             f"{x.shape}", hint="broadcast_arrays them first")
+            raise ShapeError(f"stack: expected arrays of equal shape, got {xs[0].shape} and "
+                             f"{x.shape}",
+                             hint="call broadcast_arrays first")
     return concatenate([expand_dims(x, axis) for x in xs], axis=axis, dtype=dtype)
 
 

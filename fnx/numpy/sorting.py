@@ -43,7 +43,7 @@ def _sort_args(a: ArrayLike, axis: int | None, kind: None, order: None, stable: 
     """Return the array, flattened if ``axis`` is None, and the axis to sort along."""
     if kind is not None or order is not None:
         raise ArgumentError(f"expected kind=None and order=None, got {kind!r} and {order!r}",
-                            hint="there is one sort, which is stable; leave both out")
+                            hint="leave both out: the sort is always stable")
     x = asarray(a)
     if axis is None:
         return Array(build.reshape(x._node, (x.size,)), x.weak), 0
@@ -111,7 +111,7 @@ def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
         raise ArgumentError("expected at least one key, got none")
     for x in arrays:
         if x.shape != arrays[0].shape:
-            raise ShapeError(f"expected keys of one shape, got {arrays[0].shape} and {x.shape}")
+            raise ShapeError(f"expected keys of equal shape, got {arrays[0].shape} and {x.shape}")
     if not arrays[0].ndim:
         return asarray(0, convert.default_int())
     ax = axes.normalize_axis(axis, arrays[0].ndim)

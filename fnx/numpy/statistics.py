@@ -203,7 +203,7 @@ def _cumulative(cumulation: tuple[Callable[..., Array], int], x: ArrayLike, /, *
     array = asarray(x)
     if axis is None and array.ndim != 1:
         raise ShapeError(f"expected an axis for an array of shape {array.shape}",
-                         hint="name it: axis=0")
+                         hint="pass axis=, such as axis=0")
     ax = axes.normalize_axis(0 if axis is None else axis, array.ndim)
     out = cumulate(array, ax, convert.sum_dtype(array._dtype)
                    if dtype is None and array._dtype.is_integer else dtype)
@@ -246,7 +246,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         dims = axes.sorted_axes(axis, x.ndim)
         if axis is None or w.shape != tuple([x.shape[i] for i in dims]):
             raise ShapeError(f"expected weights of shape {x.shape}, or of its axes {axis}, got "
-                             f"{w.shape}", hint="name the axis that the weights are of")
+                             f"{w.shape}", hint="pass the axis of the weights")
         w = w.reshape([n if i in dims else 1 for i, n in enumerate(x.shape)])
     x, w = promote_arrays("average", x, w)
     total = sum(broadcast_to(w, x.shape), axis, None, None, keepdims)

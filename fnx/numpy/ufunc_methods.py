@@ -102,7 +102,7 @@ class ufunc:
         arguments.check_no_out("out", out)
         if where is not None:
             raise ArgumentError(f"{self.__name__}: expected where=None",
-                                hint="choose with fnx.numpy.where(condition, result, else_this)")
+                                hint="use fnx.numpy.where(condition, result, otherwise)")
         if len(args) != self.nin:
             raise ArgumentError(f"{self.__name__}: expected {self.nin} arguments, got {len(args)}")
         return self._func(*args)
@@ -207,8 +207,8 @@ class ufunc:
 
 def _require_binary(f: ufunc, out: None = None) -> None:
     if (f.nin, f.nout) != (2, 1):
-        raise ArgumentError(f"{f.__name__}: expected a function of two arguments with one "
-                            f"result, got one of {f.nin} with {f.nout}")
+        raise ArgumentError(f"{f.__name__}: expected two inputs and one output, got {f.nin} and "
+                            f"{f.nout}")
     arguments.check_no_out("out", out)
 
 
@@ -251,7 +251,7 @@ def _reduce(f: ufunc, a: ArrayLike, axis: Any, dtype: DTypeLike | None, out: Non
     masks = () if mask is None else (_merge_axes(broadcast_to(mask, x.shape), dims, outer),)
     if start is None:
         if not rows.shape[0]:
-            raise ShapeError(f"{f.__name__}: expected elements or initial=, got shape "
+            raise ShapeError(f"{f.__name__}: expected at least one element or initial=, got shape "
                              f"{x.shape}")
         first, rows = rows[0].astype(out_dtype), rows[1:]
     else:
@@ -300,7 +300,7 @@ def _at(f: ufunc, a: ArrayLike, indices: Any, b: ArrayLike | None, inplace: bool
                             hint=f"x = jnp.{f.__name__}.at(x, indices, values, inplace=False)")
     values = () if b is None else (b,)
     if f.nin != 1 + len(values):
-        raise ArgumentError(f"{f.__name__}: expected {f.nin - 1} operands beside the array, got "
+        raise ArgumentError(f"{f.__name__}: expected {f.nin - 1} operands besides the array, got "
                             f"{len(values)}")
     if f.__name__ in _AT_METHODS and isinstance(f, _BuiltinUfunc):
         x = asarray(a)
@@ -325,7 +325,7 @@ def _reduceat(f: ufunc, a: ArrayLike, indices: ArrayLike, axis: Any, dtype: DTyp
     _require_binary(f, out)
     x, starts = asarray(a), asarray(indices)
     if not x.ndim or starts.ndim != 1:
-        raise ShapeError(f"{f.__name__}: expected a of some axes and a vector of places, "
+        raise ShapeError(f"{f.__name__}: expected an array of rank >= 1 and a vector of indices, "
                          f"got shapes {x.shape} and {starts.shape}")
     ax = _single_axis(f, axis, x.ndim)
     rows = moveaxis(x, ax, 0).astype(_result_dtype(f, x, dtype))

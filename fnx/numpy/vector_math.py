@@ -126,7 +126,7 @@ def _gradient_along(x: Array, ax: int, step: Array) -> Array:
         raise ShapeError(f"expected at least 2 elements along axis {ax}, got shape {x.shape}")
     if step.ndim:
         if step.shape != (n,):
-            raise ShapeError(f"expected {n} places along axis {ax}, got shape {step.shape}")
+            raise ShapeError(f"expected {n} coordinates along axis {ax}, got shape {step.shape}")
         spacing = (step[1:] - step[:-1]).astype(y.dtype)
         h, k = spacing[:-1], spacing[1:]
         middle = (-k / (h * (h + k)) * y[..., :-2] + (k - h) / (h * k) * y[..., 1:-1]
@@ -176,7 +176,7 @@ def _sliding_dot(name: str, a: ArrayLike, v: ArrayLike, mode: ConvMode, dtype: D
     if dtype is not None:
         x, y = x.astype(dtype), y.astype(dtype)
     if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
-        raise ShapeError(f"expected two vectors that are not empty, got {x.shape} and {y.shape}")
+        raise ShapeError(f"expected two non-empty vectors, got {x.shape} and {y.shape}")
     swapped = x.size < y.size
     if swapped:
         x, y = y, x
@@ -258,7 +258,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Precis
     x, y = asarray(x1), asarray(x2)
     x, y = (moveaxis(v, axes.normalize_axis(axis, v.ndim), -1) for v in (x, y))
     if x.shape[-1] != y.shape[-1]:
-        raise ShapeError(f"expected vectors of one length, got {x.shape[-1]} and {y.shape[-1]}")
+        raise ShapeError(f"expected vectors of equal length, got {x.shape[-1]} and {y.shape[-1]}")
     return einsum("...i,...i->...", x, y, precision=precision,
                   preferred_element_type=preferred_element_type)
 

@@ -83,8 +83,8 @@ class _Vectorized(Transformed[P, Any]):
         for name in kwargs:
             if name not in excluded:
                 raise ArgumentError(f"{self._title}: expected positional arguments, got {name!r} "
-                                    "by keyword", hint=f"give it by position, or name it in "
-                                    f"excluded={{{name!r}}}")
+                                    "by keyword", hint="pass it by position, or name it in "
+                                                       f"excluded={{{name!r}}}")
         positions = [i for i, x in enumerate(args) if i not in excluded]
         ins: list[CoreDims] = [()] * len(positions)
         outs: list[CoreDims] | None = None
@@ -134,7 +134,7 @@ class _Vectorized(Transformed[P, Any]):
         if several != (len(outs) > 1) or several and len(results) != len(outs):
             got = f"{len(results)} results" if several else "one result"
             raise ArgumentError(f"{self._title}: expected {len(outs)} results, got {got}",
-                                hint="return a tuple of as many arrays as the signature has")
+                                hint="return one array per output of the signature")
         for i, (x, dims) in enumerate(zip(results if several else [results], outs)):
             array = asarray(x)
             if self._outer(f"result {i}", array._shape, dims, sizes):

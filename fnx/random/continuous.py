@@ -331,7 +331,7 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
     check_sharding(out_sharding)
     shapes = asarray(alpha)
     if not shapes.ndim:
-        raise ShapeError("expected alpha of at least one axis, got a number")
+        raise ShapeError("expected alpha of rank >= 1, got a scalar")
     front = shapes.shape[:-1] if shape is None else axes.normalize_shape(shape)
     logs = loggamma(key, shapes, (*front, shapes.shape[-1]), dtype)
     parts = jnp.exp(logs - jnp.max(logs, -1, keepdims=True))
@@ -414,7 +414,7 @@ def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
 @_docstr(mean="a vector or a batch.", cov="a positive definite matrix or a batch.",
          shape="the result shape without its last axis.", method='"cholesky".',
          raises=("ShapeError: mean and covariance do not match.",
-                 "ArgumentError: svd and eigh are not built."))
+                 "ArgumentError: svd and eigh are not implemented."))
 def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
                         shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
                         method: str = "cholesky", *, out_sharding: ShardingLike = None) -> Array:
@@ -426,7 +426,7 @@ def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
     check_sharding(out_sharding)
     if method != "cholesky":
         raise ArgumentError(f"expected method 'cholesky', got {method!r}",
-                            hint="svd and eigh are not built")
+                            hint="svd and eigh are not implemented")
     kind = float_dtype(dtype)
     m, c = asarray(mean).astype(kind.np), asarray(cov).astype(kind.np)
     if m.ndim < 1 or c.shape[-2:] != (m.shape[-1],) * 2:

@@ -190,7 +190,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     check_sharding(out_sharding)
     if not replace:
         raise NotBuiltError("categorical: expected replace=True",
-                            hint="draws without replacement need a sort, which is to come")
+                            hint="sampling without replacement is not implemented yet")
     x = asarray(logits)
     at = axes.normalize_axis(axis, x.ndim)
     batch = x.shape[:at] + x.shape[at + 1:]
@@ -198,7 +198,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     lead = size[:len(size) - len(batch)]
     if axes.broadcast_shapes(size, batch) != size:
         raise ShapeError(f"categorical: expected a shape that ends in {batch}, got {size}",
-                         hint="shape is that of the result: batch axes last")
+                         hint="shape is that of the result, with the batch axes last")
     tail = list(size[len(lead):])
     tail.insert(at, x.shape[at])
     noise = gumbel(key, (*lead, *tail), x.dtype, mode)

@@ -77,7 +77,7 @@ def _check_impl(impl: str | None, dtype: Any = None) -> None:
     arguments.check_choice("impl", impl, ("threefry2x32", "fry", None))
     if dtype is not None and dtype is not dtypes.key_fry:
         raise DTypeError(f"expected dtype={dtypes.key_fry}, got {dtype!r}",
-                         hint="leave dtype= out")
+                         hint="leave out dtype=")
 
 
 @_docstr("A dtype.", ("ArgumentError: ``impl_spec`` is unknown.",))
@@ -136,7 +136,7 @@ def _key_words(keys: Array) -> tuple[UOp, UOp]:
         return (bits >> 32).cast(dtypes.uint32).node, bits.cast(dtypes.uint32).node
     if keys._dtype is not dtypes.uint32 or keys.shape[-1:] != (2,):
         raise ShapeError(f"expected a key, got {keys._dtype}{list(keys.shape)}",
-                         hint="make one with fnx.random.key(seed); take one of split's by index")
+                         hint="make one with fnx.random.key(seed), or index the result of split")
     front = tuple([(0, n) for n in keys.shape[:-1]])
     first, second = (build.reshape(build.shrink(node, (*front, part)), keys.shape[:-1])
                      for part in ((0, 1), (1, 2)))
@@ -149,7 +149,7 @@ def single_key_words(key: Any) -> tuple[UOp, UOp]:
     words = _key_words(keys)
     if words[0].shape:
         raise ShapeError(f"expected one key, got keys of shape {words[0].shape}",
-                         hint="use fnx.vmap, or take one by index")
+                         hint="use fnx.vmap, or index one of them")
     return words
 
 
@@ -258,6 +258,6 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
     _check_impl(impl, dtype)
     words = asarray(key_bits_array)
     if words._dtype is not dtypes.uint32:
-        raise DTypeError(f"expected words of uint32, got {words._dtype}",
+        raise DTypeError(f"expected uint32 key data, got {words._dtype}",
                          hint='convert them with .astype("uint32")')
     return Array(_make_keys(*_key_words(words)))

@@ -56,7 +56,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     check_sharding(out_sharding)
     if independent:
         raise NotBuiltError("permutation: expected independent=False",
-                            hint="that needs a sort along an axis, which is to come")
+                            hint="independent shuffles are not implemented yet")
     words = single_key_words(key)
     if isinstance(x, (int, np.integer)):
         return Array(_random_order(words, int(x), int(x)))
@@ -128,8 +128,8 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
         raise ArgumentError(f"choice: expected at least {required} elements to "
                             f"draw {count} from, got {n}", hint="use replace=True")
     if p is not None and not replace:
-        raise NotBuiltError("choice: expected p=None where replace=False",
-                            hint="that needs a sort, which is to come")
+        raise NotBuiltError("choice: expected p=None with replace=False",
+                            hint="weighted sampling without replacement is not implemented yet")
     if p is not None:
         index = _weighted_indices(key, p, n, size)
     elif replace:
@@ -145,7 +145,7 @@ def _weighted_indices(key: Any, p: Any, n: int, size: Shape) -> Array:
     weights = asarray(p)
     if weights.shape != (n,):
         raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
-                         hint="one probability for each element")
+                         hint="pass one probability per element")
     cdf = cumsum(weights.astype(convert.default_float()) if not weights._dtype.is_float
                  else weights)
     targets = cdf[-1] * (1 - uniform(key, size, cdf.dtype))

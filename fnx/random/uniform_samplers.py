@@ -103,7 +103,7 @@ def broadcast_bounds(xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
     for n in nodes:
         if axes.broadcast_shapes(n.shape, shape) != shape:
             raise ShapeError(f"expected arguments that broadcast to {shape}, got "
-                             f"{n.shape}", hint="give shape= the full shape")
+                             f"{n.shape}", hint="pass the full shape as shape=")
     return [Expr(build.expand(n, shape)) for n in nodes]
 
 
@@ -192,7 +192,7 @@ def _exceeds_range(x: Any, t: DType) -> Any:
 def check_mode(mode: DrawMode) -> None:
     arguments.check_choice("mode", mode, ("low", "high", None))
     if mode == "high":
-        raise NotBuiltError("expected mode 'low', got 'high'", hint="leave mode= out")
+        raise NotBuiltError("expected mode 'low', got 'high'", hint="leave out mode=")
 
 
 @sampler_docs(

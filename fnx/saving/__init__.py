@@ -51,8 +51,9 @@ def _named_leaves(structure: Any) -> dict[str, Any]:
     for path, leaf in tree.flatten_with_path(structure)[0]:
         name = ".".join([k.name_only for k in path]) if path else _SINGLE_LEAF
         if name in leaves:
-            raise CheckpointError(f"expected one leaf of the name {name}, got another at "
-                                  f"{tree.keystr(path)}", hint="rename a key of the tree")
+            raise CheckpointError(f"expected unique leaf names, got {name} again at "
+                                  f"{tree.keystr(path)}",
+                                  hint="rename a key of the tree")
         leaves[name] = leaf
     return leaves
 
@@ -162,9 +163,9 @@ def _check_names(path: str, expected: Mapping[str, Any], present: Mapping[str, A
         others = f" and {len(first) - 1} more" if len(first) > 1 else ""
         raise CheckpointError(
             f"{path}: expected the leaf {missing[0]}{others}, which is not there" if missing else
-            f"{path}: expected the {len(expected)} leaves of like, got {extra[0]}{others}",
+            f"{path}: expected only the {len(expected)} leaves of like, got {extra[0]}{others}",
             hint=(suggestion(missing[0], extra) if missing else "") or
-            "load without like= for a dict of all that is there")
+            "load without like= for a dict of all leaves")
 
 
 def _to_array(value: NDArray, weak: bool) -> Array:
@@ -190,7 +191,7 @@ def _restore_leaf(path: str, name: str, value: NDArray, like: Any) -> Any:
         raise CheckpointError(
             f"{path}: expected {t}{list(shape)} at {name}, got {actual}{list(value.shape)}",
             hint="load without like= and convert" if value.shape == shape else
-            "was it saved of another model?")
+            "was it saved from another model?")
     if type(like) in _NUMBER_TYPES:
         return value.item()
     if isinstance(like, np.ndarray):

@@ -49,7 +49,7 @@ def check_layout(file: MappedFile, segments: list[FileSegment], start: int, stop
         if any(n < 0 or n >= 1 << 62 for n in a.shape):
             file.fail(a.start, f"a shape of {a.name!r}", f"{a.shape}")
         if not start <= a.start <= a.stop:
-            file.fail(start, f"{a.name!r} to begin at byte {start:,} or later, and end behind that",
+            file.fail(start, f"{a.name!r} to begin at byte {start:,} or later, and end after it",
                       f"bytes {a.start:,} to {a.stop:,}")
         if a.stop - a.start != a.nbytes:
             file.fail(a.start, f"{a.nbytes:,} bytes of {a.name!r}, {a.dtype}{list(a.shape)}",
@@ -58,11 +58,12 @@ def check_layout(file: MappedFile, segments: list[FileSegment], start: int, stop
             file.fail(a.start, f"{a.nbytes:,} bytes of {a.name!r}", f"the end of the data at byte "
                       f"{stop:,}")
         if a.start < end or without_gaps and a.start > end:
-            file.fail(a.start, f"{a.name!r} to begin at byte {end:,}, where the one before ends",
+            file.fail(a.start, f"{a.name!r} to begin at byte {end:,}, where the previous array "
+                               "ends",
                       f"byte {a.start:,}")
         end = max(end, a.stop)
     if without_gaps and end != stop:
-        file.fail(end, "the end of the file behind the last array", f"{stop - end:,} more bytes")
+        file.fail(end, "the end of the file after the last array", f"{stop - end:,} more bytes")
 
 
 def find_invalid_byte(t: DType, data: NDArray) -> int | None:

@@ -103,4 +103,4 @@ class MappedFile:
         """Raise an error that says what is wrong with the file, and where."""
         raise CheckpointError(
             f"{self.path}, byte {byte:,}: expected {expected}, got {got}",
-            hint=hint or "the file is damaged, incomplete or of another kind: take an earlier one")
+            hint=hint or "the file is damaged, truncated or of another format: use an earlier one")

@@ -100,7 +100,7 @@ def read(file: MappedFile, verify: bool) -> dict[str, NDArray]:
     for member in members:
         name = member.filename.removesuffix(".npy")
         if name == member.filename or name in segments:
-            file.fail(member.header_offset, "names that end in .npy, each once",
+            file.fail(member.header_offset, "unique names that end in .npy",
                       repr(member.filename)[:80])
         contents.append((member, *_data_range(file, member)))
         begin, stop = member.header_offset, contents[-1][2]
@@ -182,7 +182,7 @@ def _data_range(file: MappedFile, member: zipfile.ZipInfo) -> tuple[int, int]:
     """Return the byte range of a member's data in the file."""
     offset = member.header_offset
     if offset < 0:
-        file.fail(0, f"{member.filename!r} behind the start of the file", f"byte {offset}")
+        file.fail(0, f"{member.filename!r} after the start of the file", f"byte {offset}")
     fields = _LOCAL.unpack(file.bytes(offset, offset + _LOCAL.size,
                                       f"the header of {member.filename!r}"))
     if fields[0] != b"PK\3\4":
@@ -222,7 +222,8 @@ def _read_member(file: MappedFile, member: zipfile.ZipInfo, start: int, stop: in
     if len(data) != size:
         file.fail(start, f"{size:,} bytes of {member.filename!r}", f"{len(data):,}")
     if verify and (checksum := zlib.crc32(flat_bytes(data))) != member.CRC:
-        file.fail(start, f"{member.filename!r} with the sum {member.CRC:08x}", f"{checksum:08x}")
+        file.fail(start, f"{member.filename!r} with the checksum {member.CRC:08x}",
+                  f"{checksum:08x}")
     return data, start
 
 
@@ -236,8 +237,8 @@ def _parse_array(file: MappedFile, name: str, content: NDArray, offset: int) -> 
     try:
         t = dtypes.as_dtype(dtype.newbyteorder("="))
     except DTypeError:
-        file.fail(offset, f"a dtype of {name!r} that fnx holds", str(dtype),
-                  hint="convert the file with what has written it")
+        file.fail(offset, f"a dtype of {name!r} that fnx supports", str(dtype),
+                  hint="convert it with the program that wrote it")
     segment = FileSegment(name, t, shape, offset + data_offset, offset + len(content), column_major)
     check_layout(file, [segment], 0, offset + len(content), without_gaps=False)
     data = content[data_offset:]
@@ -254,7 +255,7 @@ def _parse_header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...], in
             parsing an invalid Python literal raises.
     """
     if text[:6] != b"\x93NUMPY" or text[6:8] not in (b"\1\0", b"\2\0"):
-        raise ValueError(f"{text[:8]!r} in place of \\x93NUMPY and a version")
+        raise ValueError(f"{text[:8]!r} instead of \\x93NUMPY and a version")
     size = struct.Struct("<H" if text[6] == 1 else "<I")
     length, = size.unpack_from(text, 8)
     data_offset = 8 + size.size + length
@@ -262,7 +263,7 @@ def _parse_header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...], in
         raise ValueError(f"a header of {length:,} bytes")
     fields = ast.literal_eval(text[8 + size.size:data_offset].decode("latin1").strip())
     if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
-        raise ValueError("other fields than descr, fortran_order and shape")
+        raise ValueError("fields other than descr, fortran_order and shape")
     shape, descr = fields["shape"], fields["descr"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"the shape {shape}")

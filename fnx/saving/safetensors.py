@@ -42,11 +42,10 @@ def check(name: str, t: DType) -> None:
     """Reject a type or name that the format does not allow."""
     if t not in _CODES_BY_DTYPE:
         raise CheckpointError(f"expected one of {', '.join(map(str, _CODES_BY_DTYPE))}, which "
-                              "safetensors "
-                              f"holds, got {t} at {name}",
+                              f"safetensors supports, got {t} at {name}",
                               hint="write an .npz file, or convert with .astype('int8')")
     if name == _METADATA_KEY:
-        raise CheckpointError(f"expected another name than {name}, which safetensors uses itself")
+        raise CheckpointError(f"expected another name than {name}, which safetensors reserves")
 
 
 def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
@@ -89,7 +88,7 @@ def read(file: MappedFile, verify: bool) -> dict[str, NDArray]:
     header = _parse_header(file, length)
     metadata = header.pop(_METADATA_KEY, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        file.fail(8, f"{_METADATA_KEY} to be texts by name", repr(metadata)[:80])
+        file.fail(8, f"{_METADATA_KEY} to map names to strings", repr(metadata)[:80])
     data_start = 8 + length
     types = _read_extra_types(file, metadata)
     segments = [_parse_segment(file, name, entry, data_start) for name, entry in header.items()]
@@ -151,14 +150,14 @@ def _parse_segment(file: MappedFile, name: str, entry: Any, data_start: int) -> 
     for field, numbers in (("shape", shape), ("data_offsets", offsets)):
         if not isinstance(numbers, list) or not all(
                 type(n) is int and 0 <= n < 1 << 63 for n in numbers):
-            file.fail(8, f"{field} of {name!r} as whole numbers from 0 to 2**63 - 1",
+            file.fail(8, f"{field} of {name!r} as integers from 0 to 2**63 - 1",
                       repr(numbers)[:80])
     if len(offsets) != 2:
         file.fail(8, f"two data_offsets of {name!r}", f"{len(offsets)}")
     t = _DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     if t is None:
-        file.fail(8, f"a dtype of {name!r} that fnx holds: {', '.join(_DTYPES)}",
-                  repr(entry["dtype"])[:80], hint="convert the file with what has written it")
+        file.fail(8, f"a dtype of {name!r} that fnx supports: {', '.join(_DTYPES)}",
+                  repr(entry["dtype"])[:80], hint="convert it with the program that wrote it")
     return FileSegment(name, t, tuple(shape), data_start + offsets[0], data_start + offsets[1])
 
 
@@ -166,8 +165,8 @@ def _verify_checksums(file: MappedFile, segments: list[FileSegment], arrays: Map
                       checksums: list[str]
                       ) -> None:
     if len(checksums) != len(segments):
-        file.fail(8, f"the sums of {len(segments)} arrays", f"{len(checksums)}")
+        file.fail(8, f"the checksums of {len(segments)} arrays", f"{len(checksums)}")
     for a, expected in zip(segments, checksums):
         actual = f"{_checksum(a.name, a.dtype, arrays[a.name]):08x}"
         if actual != expected:
-            file.fail(a.start, f"{a.name!r} with the sum {expected}", actual)
+            file.fail(a.start, f"{a.name!r} with the checksum {expected}", actual)

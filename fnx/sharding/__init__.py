@@ -258,7 +258,7 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Hashable], axis_t
     """
     if math.prod(axis_shapes) != 1:
         raise ArgumentError(f"expected axes of length 1, got {tuple(axis_shapes)}",
-                            hint="there is one device; map over lanes with vmap")
+                            hint="there is one device: use vmap instead")
     grid = np.empty(tuple(axis_shapes), object)
     grid.fill(_devices()[0] if devices is None else list(devices)[0])
     return Mesh(grid, axis_names, axis_types)
@@ -335,7 +335,7 @@ def _check_layouts(value: Any, shardings: Any) -> Any:
         if not isinstance(layout, layouts):
             raise ArgumentError("expected shardings or PartitionSpecs, got "
                                 f"{type(layout).__name__}",
-                                hint="give fnx.sharding.PartitionSpec(...), or a NamedSharding")
+                                hint="pass fnx.sharding.PartitionSpec(...), or a NamedSharding")
     return tree.map(asarray, value)
 
 
@@ -395,7 +395,7 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
     """
     if axis_size not in (None, 1):
         raise ShapeError(f"pmap: expected axis_size 1, got {axis_size}",
-                         hint="there is one device; map over lanes with vmap")
+                         hint="there is one device: use vmap instead")
     static = (static_broadcasted_argnums,) if isinstance(static_broadcasted_argnums, int) else \
         tuple(static_broadcasted_argnums)
 
@@ -453,8 +453,9 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
     names = [n for n in active_mesh.axis_names if not axis_names or n in axis_names]
     if long_axes := {n: active_mesh.shape[n] for n in names if active_mesh.shape[n] != 1}:
         raise NotBuiltError(
-            f"shard_map: expected axes of length 1, as arrays lie whole on one device; got "
-            f"{long_axes}", hint="vmap(f, axis_name=...) maps over parts and takes collectives")
+            "shard_map: expected axes of length 1, as each array is on one device; got "
+            f"{long_axes}",
+            hint="use vmap(f, axis_name=...), which supports collectives")
 
     def whole(*args: Any) -> Any:
         g: Callable[..., Any] = lambda _: f(*args)  # noqa: E731

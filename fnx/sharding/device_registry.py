@@ -90,7 +90,7 @@ def open_device(backend: Any) -> Device:
         return _first_gpu()
     if backend not in DEVICES:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
-                            hint="fnx.devices(name) opens a device by its name")
+                            hint="use fnx.devices(name) to open a device by name")
     _get_device(backend)
     return device_by_name(backend)
 
@@ -106,7 +106,7 @@ def _first_gpu() -> Device:
             else:
                 return device_by_name(name)
     raise DeviceError(f"expected a GPU: {'; '.join(reasons)}",
-                      hint='fnx.devices("cpu") is always there')
+                      hint='use fnx.devices("cpu"), which is always available')
 
 
 @validate_call
@@ -150,7 +150,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
     [CpuDevice(id=0)]
     """
     if process_index not in (None, 0) or host_id not in (None, 0):
-        raise ArgumentError("expected process 0: there is one")
+        raise ArgumentError("expected process 0: there is only one")
     return devices(backend)
 
 

@@ -70,13 +70,13 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "matmul of a scalar": (
         lambda: jnp.matmul(x(), 2.0), errors.ShapeError, ValueError, "at least one axis", "*"),
     "einsum of wrong lengths": (
-        lambda: jnp.einsum("ij,jk", x(), x()), errors.ShapeError, ValueError, "'j'", "letters"),
+        lambda: jnp.einsum("ij,jk", x(), x()), errors.ShapeError, ValueError, "'j'", "indices"),
     "contraction over an axis that is not there": (
         lambda: lax.dot_general(x(), x(), (((2,), (0,)), ((), ()))), errors.AxisError, ValueError,
         "expected -2 <= axis < 2, got 2", "2 axes"),
     "contraction over an axis without its pair": (
         lambda: lax.dot_general(x(), x(), (((0, 1), (0,)), ((), ()))), errors.ArgumentError,
-        ValueError, "an axis of rhs for each of lhs", "in pairs"),
+        ValueError, "the same number of axes of lhs and rhs", "pair each"),
     "contraction over axes in another form": (
         lambda: lax.dot_general(x(), x(), ((1,), (0,))), errors.ArgumentError, ValueError,
         "expected dimension_numbers", "matrix product"),
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "reshape to another size": (
         lambda: x().reshape(4, 2), errors.ShapeError, ValueError, "expected 6 elements", "product"),
     "stack of unequal shapes": (
-        lambda: jnp.stack([x(), jnp.ones(2)]), errors.ShapeError, ValueError, "one shape",
+        lambda: jnp.stack([x(), jnp.ones(2)]), errors.ShapeError, ValueError, "equal shape",
         "broadcast_arrays"),
     "ragged list": (
         lambda: jnp.asarray([[1, 2], [3]]), errors.ShapeError, ValueError, "rows of one shape",
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: nn.softmax(x(), axis="rows"), errors.AxisError,
         ValueError, "'rows'", "int"),
     "transpose with too few axes": (
-        lambda: x().transpose(0), errors.AxisError, ValueError, "expected 2 axes", "every axis"),
+        lambda: x().transpose(0), errors.AxisError, ValueError, "expected 2 axes", "each axis"),
     "static index out of bounds under check_index": (
         lambda: checked(lambda: x()[2]), errors.OutOfBoundsError, IndexError,
         "-2 <= index < 2 on axis 0", "inside"),
@@ -238,8 +238,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: lax.with_sharding_constraint(x(), "i"), errors.ArgumentError, ValueError,
         "expected shardings or PartitionSpecs, got str", "PartitionSpec"),
     "two arguments of where": (
-        lambda: jnp.where(x() > 1, x()), errors.ArgumentError, TypeError, "a condition and two",
-        "give both values"),
+        lambda: jnp.where(x() > 1, x()), errors.ArgumentError, TypeError, "both x and y",
+        "pass both"),
 }
 
 

@@ -21,15 +21,15 @@ ONES = np.ones((2, 2), np.float32)
 
 @pytest.mark.parametrize(("call", "error", "said"), [
     (lambda: lax.gather(X, AT, ((1,), (0,)), (1, 2)), ArgumentError, "GatherDimension"),
-    (lambda: lax.gather(X, AT, ROWS, (1, 3)), ShapeError, "inside of shape"),
-    (lambda: lax.gather(X, AT, ROWS, (1,)), ShapeError, "slice_sizes for 2 axes"),
+    (lambda: lax.gather(X, AT, ROWS, (1, 3)), ShapeError, "within shape"),
+    (lambda: lax.gather(X, AT, ROWS, (1,)), ShapeError, "2 slice_sizes"),
     (lambda: lax.gather(X, AT * 1.0, ROWS, (1, 2)), DTypeError, "integer indices"),
     (lambda: lax.gather(X, np.zeros((2, 2), int), ROWS, (1, 2)), ShapeError, "vectors of 1"),
     (lambda: lax.gather(X, AT, ROWS._replace(start_index_map=(5,)), (1, 2)), AxisError, "axis"),
     (lambda: lax.gather(X, AT, ROWS, (1, 2), mode="wrap"), ArgumentError, "mode"),
-    (lambda: lax.scatter(X, AT, ONES[:1], PLACES), ShapeError, "updates over indices"),
+    (lambda: lax.scatter(X, AT, ONES[:1], PLACES), ShapeError, "updates with batch"),
     (lambda: lax.scatter(X, AT, ONES.astype(int), PLACES), DTypeError, "updates of float32"),
-    (lambda: lax.scatter_add(X, AT, np.ones((2, 3), np.float32), PLACES), ShapeError, "inside"),
+    (lambda: lax.scatter_add(X, AT, np.ones((2, 3), np.float32), PLACES), ShapeError, "within"),
 ])
 def test_what_is_refused(call: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):

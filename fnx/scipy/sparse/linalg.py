@@ -94,7 +94,8 @@ def _solve_with(iterate: Callable[..., Any], A: LinearOperator, b: Any, x0: Any,
     start = tree.map(jnp.zeros_like, b) if x0 is None else tree.map(jnp.asarray, x0)
     if [x.shape for x in tree.leaves(start)] != [x.shape for x in tree.leaves(b)] \
             or tree.structure(start) != tree.structure(b):
-        raise ShapeError("expected x0 like b, got other shapes", hint="leave it out for zeros")
+        raise ShapeError("expected x0 of the shapes of b, got other shapes",
+                         hint="leave it out to start from zeros")
     steps = 10 * sum(x.size for x in tree.leaves(b)) if maxiter is None else maxiter
     inverse = (lambda x: x) if M is None else _as_function("M", M)
 
@@ -115,7 +116,7 @@ def _as_function(name: str, A: LinearOperator) -> Callable[[Any], Any]:
         return A
     if A is None or getattr(A, "ndim", 0) != 2:
         raise ArgumentError(f"expected {name} as a function or a matrix, got {type(A).__name__}",
-                            hint="a function takes what is like b and returns the same")
+                            hint="a function must map arrays shaped like b to the same shapes")
     matrix = jnp.asarray(A)
     return lambda x: matrix @ x
 

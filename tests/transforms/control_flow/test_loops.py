@@ -300,7 +300,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "bounds": (lambda: lax.fori_loop(0, 2.5, lambda i, x: x, 0), errors.DTypeError,
                "expected upper as an integer scalar"),
     "unroll": (lambda: lax.fori_loop(0, jnp.asarray(3), lambda i, x: x, 0, unroll=2),
-               errors.ArgumentError, "bounds that are Python integers where unroll= is given"),
+               errors.ArgumentError, "Python integers as bounds with unroll="),
     "unroll 0": (lambda: lax.scan(cell, CARRY, {"a": X}, unroll=0), errors.ArgumentError,
                  "expected unroll >= 1, got 0"),
 }

@@ -272,7 +272,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "init tree": (lambda: lax.reduce((X, X), 0.0, add, (0,)), errors.PytreeError,
                   "expected an initial value for each operand"),
     "shapes": (lambda: lax.reduce((X, X[0]), (0.0, 0.0), add, (0,)), errors.ShapeError,
-               "expected operands of one shape"),
+               "expected operands of equal shape"),
     "result": (lambda: lax.reduce(X, 0.0, lambda a, b: a > b, (0,)), errors.DTypeError,
                r"expected result of <lambda> to keep its type float32\[\], got bool\[\]"),
     "result tree": (lambda: lax.reduce(X, 0.0, lambda a, b: (a, b), (0,)), errors.PytreeError,
