@@ -95,7 +95,7 @@ def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
     Array([3., 1.], dtype=float32)
     """
     size = AxisGroups(axis_name).axis_size
-    perm = [check_int("a lane of perm", index) for index in perm]
+    perm = [check_int("an axis index of perm", index) for index in perm]
     if sorted(perm) != list(range(size)):
         raise ArgumentError(f"pshuffle: expected each of {size} axis indices once, got {perm}")
     return ppermute(x, axis_name, list(zip(perm, range(size))))

@@ -131,7 +131,7 @@ def dot_product_attention(
     if mask is not None:
         allowed = _check_broadcast("mask", mask, scores.shape)
         if not allowed._dtype.is_bool:
-            raise DTypeError(f"expected a mask of bools, got {allowed._dtype}",
+            raise DTypeError(f"expected a boolean mask, got {allowed._dtype}",
                              hint="pass additive values as bias=")
         tests.append(allowed)
     masked_score = -0.7 * float(np.finfo(np.float32).max)

@@ -154,7 +154,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
     """
     node = asarray(x)._node
     if not node.dtype.is_integer:
-        raise DTypeError(f"expected integers as labels, got {node.dtype}",
+        raise DTypeError(f"expected integer labels, got {node.dtype}",
                          hint="convert them with .astype(int32)")
     at = axes.normalize_axis(axis, len(node.shape) + 1)
     n = axes.normalize_shape(num_classes)[0]

@@ -130,7 +130,7 @@ class _UniqueRows:
         fill = None if fill_value is None else asarray(fill_value).astype(x.dtype)
         if not n and size and fill is None:
             raise ArgumentError("expected fill_value=, as there are no elements to pad with",
-                                hint="give fill_value=0")
+                                hint="pass fill_value=0")
         self.length = n
         if not math.prod(x.shape[1:]):  # rows without elements are all equal
             count = min(n, 1) if size is None else size

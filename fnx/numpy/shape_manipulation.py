@@ -127,7 +127,7 @@ def _resolve_shape(x: Array, shape: Any) -> tuple[int, ...]:
     inferred = [i for i, n in enumerate(lengths) if type(n) is int and n == -1]
     if len(inferred) > 1:
         raise ShapeError(f"reshape: expected at most one -1, got {tuple(lengths)}",
-                         hint="give all lengths but one")
+                         hint="pass all lengths but one")
     for i in inferred:
         known = math.prod(axes.normalize_shape(lengths[:i] + lengths[i + 1:]))
         if known == 0 or x.size % known:

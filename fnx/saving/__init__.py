@@ -162,7 +162,7 @@ def _check_names(path: str, expected: Mapping[str, Any], present: Mapping[str, A
         first = missing or extra
         others = f" and {len(first) - 1} more" if len(first) > 1 else ""
         raise CheckpointError(
-            f"{path}: expected the leaf {missing[0]}{others}, which is not there" if missing else
+            f"{path}: expected the leaf {missing[0]}{others}, got a file without it" if missing else
             f"{path}: expected only the {len(expected)} leaves of like, got {extra[0]}{others}",
             hint=(suggestion(missing[0], extra) if missing else "") or
             "load without like= for a dict of all leaves")

@@ -132,8 +132,8 @@ def _read_directory(file: MappedFile) -> tuple[list[zipfile.ZipInfo], int]:
     if disk or start_disk or (disk_count, count) != (len(members), len(members)):
         file.fail(end, f"{count:,} members, as the directory says", f"{len(members):,}")
     if start + size != end:
-        file.fail(end, f"the directory in front of it, of {size:,} bytes from byte {start:,} on",
-                  f"{end - start:,} of them")
+        file.fail(end, f"a directory of {size:,} bytes from byte {start:,} to here",
+                  f"{end - start:,} bytes")
     return members, start
 
 
@@ -193,7 +193,7 @@ def _data_range(file: MappedFile, member: zipfile.ZipInfo) -> tuple[int, int]:
         file.fail(offset + _LOCAL.size, f"the name {member.orig_filename!r}, as in the directory",
                   repr(name))
     if member.flag_bits & 1:
-        file.fail(offset, f"{member.filename!r} not to be encrypted", "that it is")
+        file.fail(offset, f"{member.filename!r} without encryption", "an encrypted member")
     start = offset + _LOCAL.size + fields[-2] + fields[-1]
     stop = start + member.compress_size
     if stop > file.size:
@@ -208,8 +208,8 @@ def _read_member(file: MappedFile, member: zipfile.ZipInfo, start: int, stop: in
     data, size = file.memory[start:stop], member.file_size
     if member.compress_type == zipfile.ZIP_DEFLATED:
         if size > _MAX_RATIO * len(data) + 64:
-            file.fail(start, f"{len(data):,} bytes that hold at most {_MAX_RATIO} times as many",
-                      f"{size:,} of them")
+            file.fail(start, f"at most {_MAX_RATIO} times {len(data):,} bytes after decompression",
+                      f"{size:,} bytes")
         decompressor = zlib.decompressobj(-15)
         try:
             data = np.frombuffer(decompressor.decompress(flat_bytes(data), size + 1), np.uint8)
@@ -218,7 +218,7 @@ def _read_member(file: MappedFile, member: zipfile.ZipInfo, start: int, stop: in
         verify = True  # all of it was decompressed
     elif member.compress_type != zipfile.ZIP_STORED:
         file.fail(start, f"{member.filename!r} stored or deflated",
-                  f"the method {member.compress_type}")
+                  f"compression method {member.compress_type}")
     if len(data) != size:
         file.fail(start, f"{size:,} bytes of {member.filename!r}", f"{len(data):,}")
     if verify and (checksum := zlib.crc32(flat_bytes(data))) != member.CRC:

@@ -449,7 +449,7 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
                                    axis_names=axis_names, check_vma=check_vma)
     active_mesh = mesh or get_mesh()
     if active_mesh.empty:
-        raise ArgumentError("shard_map: expected a mesh, got none", hint="give mesh=")
+        raise ArgumentError("shard_map: expected a mesh, got none", hint="pass mesh=")
     names = [n for n in active_mesh.axis_names if not axis_names or n in axis_names]
     if long_axes := {n: active_mesh.shape[n] for n in names if active_mesh.shape[n] != 1}:
         raise NotBuiltError(

@@ -23,8 +23,8 @@ def _points(x: ArrayLike, alpha: ArrayLike) -> list[Array]:
 @_dirichlet(_points, 0.4055)
 def logpdf(shares: Array, weights: Array) -> Array:
     if weights.ndim != 1 or shares.shape[0] not in (weights.size, weights.size - 1):
-        raise ShapeError(f"expected a vector of weights and as many shares along the first axis, "
-                         f"got shapes {weights.shape} and {shares.shape}")
+        raise ShapeError("expected a vector alpha and x of its length along the first axis, got "
+                         f"shapes {weights.shape} and {shares.shape}")
     if shares.shape[0] + 1 == weights.size:
         shares = jnp.concatenate([shares, 1 - shares.sum(0, keepdims=True)])
     log_beta = gammaln(weights).sum() - gammaln(weights.sum())
