@@ -196,7 +196,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
         lambda: x()[np.ma.masked_array([0, 1], [True, False])], errors.DTypeError, TypeError,
         "masked", "x.filled"),
     "labels that are no integers": (
-        lambda: nn.one_hot(x(), 3), errors.DTypeError, TypeError, "one_hot: expected integers",
+        lambda: nn.one_hot(x(), 3), errors.DTypeError, TypeError, "expected integer labels",
         "astype(int32)"),
     "labels that are bools": (
         lambda: nn.one_hot(True, 4), errors.DTypeError, TypeError, "one_hot", "astype(int32)"),
