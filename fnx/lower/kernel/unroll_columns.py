@@ -55,13 +55,14 @@ def unroll_columns(kernel: UOp) -> UOp:
     counts = [build.const_of(extent(r)) for r in short]
     count = math.prod(counts)
     if not MIN_COLUMNS < count <= MAX_COLUMNS or \
-            count >= VECTOR_ELEMENTS * _count_alternatives(nodes, short) or \
             any(_select_ranges(s, nodes) != short for s in selecting):
+        return kernel
+    truths = _evaluate_conditions(nodes, short)
+    if count >= VECTOR_ELEMENTS * _count_parts(nodes, short, truths):
         return kernel
     outer_lengths = [build.const_of(extent(r)) for r in selecting[0].ranges if r not in short]
     if math.prod(outer_lengths) < MIN_OUTER:
         return kernel
-    truths = _evaluate_conditions(nodes, short)
     if len(short) == 1 and len(kernel.src) == 1:
         split = _split_loops(kernel, short[0], truths)
         if split is not None:
@@ -130,6 +131,15 @@ def _select_ranges(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:
             break
         inner.insert(0, i)
     return inner
+
+
+def _count_parts(nodes: Sequence[UOp], short: Sequence[UOp], truths: TruthTable) -> int:
+    """Return the number of parts with formulas of their own: at most one for each run of iterations
+    that select alike."""
+    alternatives = _count_alternatives(nodes, short)
+    if len(short) > 1:
+        return alternatives
+    return min(alternatives, len(_equal_runs(truths, build.const_of(extent(short[0])))))
 
 
 def _count_alternatives(nodes: Sequence[UOp], short: Sequence[UOp]) -> int:

@@ -250,3 +250,12 @@ def test_conditions_on_rows_leave_the_columns_short() -> None:
         return jnp.stack([jnp.sin(edges[:, k % 4] * (k + 1)) for k in range(12)], -1)
     text = fnx.jit(f).lower(jnp.ones((1000, 4))).text("kernels")
     assert text.count("sin(") == 12 and "< 11" not in text
+
+
+def test_wide_parts_of_many_neighbors_are_left_to_loops() -> None:
+    """A stencil on a torus selects at its first and last column only, however many neighbors it
+    reads."""
+    def f(x: Any) -> Any:
+        return sum(jnp.roll(x, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1))
+    kernel, = fnx.jit(f).lower(jnp.ones((64, 64))).kernels
+    assert len(kernel.node.src) == 1
