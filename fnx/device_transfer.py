@@ -128,7 +128,7 @@ def check_device(device: Any) -> None:
         is_known = leaf in (*DEVICES, "gpu") if isinstance(leaf, str) else _is_device_like(leaf)
         if not is_known:
             raise ArgumentError(f"expected a device or a sharding, got {leaf!r}",
-                                hint="fnx.devices()[0] is the device there is")
+                                hint="pass fnx.devices()[0]")
 
 
 @validate_call

@@ -163,7 +163,7 @@ def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = Fa
                             hint="open the file with ui.perfetto.dev")
     with _lock:
         if _active is not None:
-            raise ArgumentError(f"expected no trace that runs, got one into {_active.folder}",
+            raise ArgumentError(f"expected no active trace, got one writing to {_active.folder}",
                                 hint="call stop_trace first")
         _active = _Recording(Path(log_dir))
 
@@ -173,7 +173,7 @@ def _end_recording() -> _Recording:
     with _lock:
         recording, _active = _active, None
     if recording is None:
-        raise ArgumentError("expected a trace that runs, got none", hint="call start_trace first")
+        raise ArgumentError("expected an active trace, got none", hint="call start_trace first")
     return recording
 
 
@@ -185,7 +185,7 @@ def stop_trace() -> None:
 
     >>> stop_trace()                                # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    fnx.core.support.errors.ArgumentError: expected a trace that runs, got none
+    fnx.core.support.errors.ArgumentError: expected an active trace, got none
     """
     _end_recording().write()
 

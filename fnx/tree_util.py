@@ -92,7 +92,7 @@ def _entry_of(tree: Any) -> pytree_registry.PytreeType:
     entry = pytree_registry.pytree_type(type(tree))
     if entry is None or pytree_registry.is_opaque(tree):
         raise PytreeError(f"expected a container, got a leaf of type {type(tree).__name__}",
-                          hint="is_tree_node(type(x)) says what is a container")
+                          hint="check with is_tree_node(type(x))")
     return entry
 
 

@@ -5,7 +5,7 @@
 ...     solve(1.0)
 ... except NotImplementedError as error:
 ...     print(error.message)
-jax.numpy.linalg.solve is not there yet: factorizations and inverses of matrices come later
+jax.numpy.linalg.solve is not implemented yet: factorizations and inverses of matrices are planned
 
 A placeholder type can be a base class and be used in ``isinstance``, as libraries do on import:
 
@@ -29,7 +29,8 @@ def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:
     """Raise that a name is not supported, with a similar one that is."""
     planned = find_unimplemented(name.removeprefix("jax."))
     if planned is not None:
-        raise NotBuiltError(f"{name} is not there yet: {planned[0]} come later", hint=planned[1])
+        raise NotBuiltError(f"{name} is not implemented yet: {planned[0]} are planned",
+                            hint=planned[1])
     raise NotBuiltError(f"{name} is a name of JAX that fnx does not have",
                         hint=suggestion(name, near) or "docs/differences.md lists what is not "
                                                        "supported")

@@ -131,7 +131,7 @@ class CudaDriver(AbortableDriver):
         if version < MIN_DRIVER:
             raise DeviceError(f"cuda: expected a driver of CUDA {format_version(MIN_DRIVER)} or "
                               "later, "
-                              f"got {format_version(version)}", hint="install a driver of today")
+                              f"got {format_version(version)}", hint="install a newer driver")
         if not self._query_int("cuDeviceGetCount"):
             raise DeviceError("cuda: expected a GPU, the driver has none",
                               hint="see nvidia-smi, and CUDA_VISIBLE_DEVICES")
@@ -188,7 +188,7 @@ class CudaDriver(AbortableDriver):
 
     def _lost_error(self) -> DeviceError:
         return DeviceError(f"cuda: the device is lost: {self.lost}", hint=(
-            "start the process again: CUDA refuses all calls of this one; other devices go on"))
+            "restart the process: CUDA refuses all calls of this one; other devices go on"))
 
     def _query_int(self, name: str, *args: Any) -> int:
         """Return the value that a function writes through its first argument."""

@@ -70,14 +70,14 @@ CU_MEMHOSTALLOC_DEVICEMAP = 2  # a #define of the header
 # Sticky errors: after one of these, every call of this process fails. Code, and what happened.
 STICKY_ERRORS = {
     "CUDA_ERROR_ECC_UNCORRECTABLE": (214, "memory of the device lost bits"),
-    "CUDA_ERROR_ILLEGAL_ADDRESS": (700, "a kernel read or wrote memory that it does not have"),
+    "CUDA_ERROR_ILLEGAL_ADDRESS": (700, "a kernel accessed an invalid address"),
     "CUDA_ERROR_LAUNCH_TIMEOUT": (702, "a kernel ran for longer than the system allows"),
     "CUDA_ERROR_ASSERT": (710, "a kernel ended by itself"),
-    "CUDA_ERROR_HARDWARE_STACK_ERROR": (714, "a kernel used up its stack"),
+    "CUDA_ERROR_HARDWARE_STACK_ERROR": (714, "a kernel overflowed its stack"),
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": (715, "a kernel has an instruction that the chip lacks"),
     "CUDA_ERROR_MISALIGNED_ADDRESS": (716, "a kernel read or wrote at a misaligned address"),
-    "CUDA_ERROR_INVALID_ADDRESS_SPACE": (717, "a kernel mixed up spaces of memory"),
-    "CUDA_ERROR_INVALID_PC": (718, "a kernel jumped to where no code is"),
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": (717, "a kernel used an address of the wrong memory space"),
+    "CUDA_ERROR_INVALID_PC": (718, "a kernel jumped to an invalid address"),
     "CUDA_ERROR_LAUNCH_FAILED": (719, "a kernel failed"),
 }
 

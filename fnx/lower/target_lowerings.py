@@ -165,15 +165,16 @@ def apply_schedule(work: ScheduleInput, target: Target) -> UOp:
             raise KernelError(f"{target.name}: expected ranges of the kinds "
                               f"{', '.join(lowering.kinds)}, got {node.arg.kind}",
                               hint="name groups and threads in the schedule, k.grid(...) and "
-                              "k.thread(...), or leave it away: then one is chosen")
+                              "k.thread(...), or omit it to have one chosen")
         if node.op is ops.STAGE and node.arg.space not in lowering.spaces:
             raise KernelError(f"{target.name}: expected stages in {', '.join(lowering.spaces)}, "
                               f"got {node.arg.space}")
         if node.op is ops.MMA and lowering.code and node.arg.unit not in target.unit_names:
             raise KernelError(f"{target.name}: expected a matrix unit of this machine "
                               f"({', '.join(target.unit_names) or 'it has none'}), got "
-                              f"{node.arg.unit}", hint="leave tensorize(...) away: the loops "
-                              "around it compute the same")
+                              f"{node.arg.unit}",
+                              hint="remove tensorize(...): the loops around it compute the same "
+                                   "result")
     return kernel
 
 

@@ -142,7 +142,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
         if n < 0 or structure != in_tree:
             raise ArgumentError(f"{function_name(fun)}: expected arguments like {in_tree} and then "
                                 f"{len(out)} consts, got {tree.structure((args, {}))}",
-                                hint="hand on the consts that closure_convert returned")
+                                hint="pass the consts that closure_convert returned")
         captures = list(closed.operands())
         for i, x in zip(out, args[n:]):
             captures[i] = asarray(x)._node
@@ -192,7 +192,7 @@ def _trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
             raise ArgumentError(f"{by} of {name or function_name(fun)}: expected an array at "
                                 f"{where}, "
                                 f"got {type(x).__name__}: {e.message}",
-                                hint="close over what is no array") from None
+                                hint="close over values that are not arrays") from None
     return trace(fun, avals, in_tree, transform=by, name=name or function_name(fun)).close()
 
 

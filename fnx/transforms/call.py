@@ -116,7 +116,8 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
                                 f"{type(value).__name__}")
     if out is not None and not callable(out):
         raise ArgumentError(f"call: expected a function as out=, got {type(out).__name__}",
-                            hint="it says what the kernel writes, from its inputs: out=lambda x: x")
+                            hint="return the shapes and dtypes of the outputs from the inputs: "
+                                 "out=lambda x: x")
     if schedule is not None and out is None:
         raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
     if search is not False:
@@ -171,8 +172,7 @@ class _FunctionCall(Transformed[P, R]):
         try:
             self._arguments.check(args, kwargs)
         except ArgumentError as e:
-            e.hint = f"{e.hint}; one that writes its results is a kernel: fnx.call(out=...) says " \
-                "what these are"
+            e.hint = f"{e.hint}; declare the outputs of a kernel with fnx.call(out=...)"
             raise
 
 
@@ -243,8 +243,8 @@ class _KernelCall(Transformed[P, R]):
             bound = signature.bind(*args, **kwargs)
         except TypeError as e:
             raise ArgumentError(f"kernel {self._name}: expected arguments of {signature}: {e}",
-                                hint="out= names the inputs of a kernel; options are what the "
-                                "kernel takes by name only: def kernel(x, o, *, block)") from None
+                                hint="the parameters of out= are the inputs of the kernel; make "
+                                     "options keyword-only: def kernel(x, o, *, block)") from None
         return bound.args, bound.kwargs
 
     def _out_aval(self, spec: Any) -> Aval:

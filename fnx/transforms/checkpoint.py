@@ -79,11 +79,12 @@ def checkpoint(fun: Callable[..., Any] | None = None, *,
     """
     if concrete:
         raise ArgumentError("checkpoint: expected concrete=False, got True",
-                            hint="name arguments that Python's `if` looks at in static_argnums")
+                            hint="list arguments that Python's `if` reads in static_argnums")
     if policy is not None and not isinstance(policy, Policy):
         raise ArgumentError("checkpoint: expected a policy of fnx.checkpoint_policies, got "
-                            f"{policy!r}", hint="for values of your choice name them with "
-                            "fnx.ad_checkpoint.checkpoint_name, and use save_only_these_names")
+                            f"{policy!r}",
+                            hint="to save chosen values, name them with "
+                                 "fnx.ad_checkpoint.checkpoint_name and use save_only_these_names")
     options: dict[str, Any] = {
         "prevent_cse": prevent_cse, "policy": policy, "static_argnums": static_argnums,
         "static_argnames": static_argnames}

@@ -156,7 +156,7 @@ def _scalar_loss(traced: TracedFunction) -> Array:
     if traced.out_tree.pytree_type is not None:
         raise GradError(f"expected a scalar as result, got "
                         f"{tree.describe_structure(traced.out_tree)}",
-                        hint="return the loss alone; hand on the rest with has_aux=True")
+                        hint="return the loss alone and pass auxiliary values with has_aux=True")
     loss, = traced.outs
     if loss.shape != () or not loss._dtype.is_float:
         raise GradError(f"expected a float scalar as result, got {loss._aval}",

@@ -227,8 +227,8 @@ class Jitted(Transformed[P, R_co]):
             raise RetracedError(
                 f"{self._name} would be traced within no_tracing: "
                 f"{(self._traces.misses or ['it was not called before'])[-1]}",
-                hint="call it with arguments of these types before; f.cache_info().misses says "
-                     "what differed from call to call")
+                hint="call it with arguments of these types first; f.cache_info().misses lists "
+                     "what differed between calls")
         start = time.perf_counter()
         try:
             closed = trace(self._arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
@@ -482,7 +482,7 @@ def jit(f: Callable[..., Any] | None = None, *,
     """
     if compiler_options:
         raise ArgumentError(f"jit: expected no compiler_options, got {sorted(compiler_options)}",
-                            hint="they are XLA's; print(fnx.config) says what can be set here")
+                            hint="they are XLA's; print(fnx.config) lists the settings here")
     if f is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames,

@@ -111,7 +111,7 @@ class Compiled(SignatureInfo):
         placement = self._chosen or device_of_call(self.fun_name, key, memory)
         if placement is not None and placement.device != self._device:
             raise PlacementError(f"{self.fun_name} is compiled for {self._device}, got arrays on "
-                                 f"{placement.device}", hint="lower it for arrays that lie there")
+                                 f"{placement.device}", hint="lower it for arrays on that device")
         outs = self._executable.run(memory, donation.consumer_of(args, kwargs))
         commit(outs, placement, memory)
         return closed.out_tree.unflatten([array.from_storage(s, *aval)
@@ -124,8 +124,8 @@ class Compiled(SignatureInfo):
         if got != in_tree:
             raise ArgumentError(
                 f"{self.fun_name}: expected arguments like {in_tree}, for which it was compiled; "
-                f"got {got}", hint=f"{tree.first_difference(in_tree, got)}; static arguments are "
-                "left out: they are a part of what was compiled")
+                f"got {got}", hint=f"{tree.first_difference(in_tree, got)}; omit static "
+                                   "arguments: they are part of the compiled function")
         for i, x in enumerate(leaves):
             if type(x) is Array and x._storage is None and not x.is_deleted():
                 raise self._traced(f"a traced array as {leaf_path(in_tree, i)}")
@@ -141,7 +141,7 @@ class Compiled(SignatureInfo):
     def _traced(self, what: str) -> ArgumentError:
         return ArgumentError(f"{self.fun_name}, compiled for one signature: expected arrays with "
                              f"values, got {what}",
-                             hint="in a transform call the jitted function instead")
+                             hint="inside a transform call the jitted function instead")
 
     def as_text(self) -> str:
         """The tiled kernels, and the commands that launch them.

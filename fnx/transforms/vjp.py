@@ -178,7 +178,7 @@ def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Tran
         if not aval.dtype.is_float:
             raise GradError(f"expected float arguments, got {aval} at "
                             f"{Layout(in_tree, avals).path(i)}",
-                            hint="close over what the function is not linear in")
+                            hint="close over arguments in which the function is not linear")
     traced = trace(fun, avals, in_tree, transform="linear_transpose", name=function_name(fun))
     preserving_locs(check_linear, traced.nodes, traced.leaves)
     closed = traced.close()
@@ -287,7 +287,7 @@ def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
         if tree.structure(x) != tree.LEAF or is_no_derivative(x):
             got = "float0" if x is not None and is_no_derivative(x) else tree.structure(cotangent)
             raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got {got}",
-                              hint="give one array for each array of the result")
+                              hint="pass one cotangent array for each array of the result")
         return check_like(x, aval, "a cotangent", "the result")
 
     leaves = tree.flatten_up_to(layout.tree, cotangent)

@@ -89,7 +89,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
             hash(name)
         except TypeError:
             raise ArgumentError(f"expected {what} as a value that is hashable, got {name!r}",
-                                hint="a text, or any object that collectives name it by") from None
+                                hint="pass a string or another hashable object") from None
     return _Vmapped(fun, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name,
                     axis_size=axis_size, spmd_axis_name=spmd_axis_name)
 
@@ -136,8 +136,8 @@ class _Vmapped(Transformed[P, R]):
             raise ArgumentError(
                 f"vmap of {self._name}: expected in_axes for {len(args.subtrees)} positional "
                 f"arguments, got {len(in_axes)}: {in_axes}",
-                hint="give one for each: an axis, None for what is not mapped, or a tree of them; "
-                     "arguments that are given by name are mapped over axis 0")
+                hint="give one entry for each: an axis, None if not mapped, or a pytree of these; "
+                     "keyword arguments are mapped over axis 0")
         return [*_axis_per_leaf(in_axes, args, f"in_axes of vmap of {self._name}"),
                 *[0] * kwargs.num_leaves]
 
@@ -151,11 +151,11 @@ class _Vmapped(Transformed[P, R]):
             raise ArgumentError(
                 f"vmap of {self._name}: expected an array to map over at {where}, got "
                 f"{type(x).__name__}: {e.message}",
-                hint="give None in in_axes for what is the same for all") from None
+                hint="use None in in_axes for arguments that are not mapped") from None
         if not -array.ndim <= axis < array.ndim:
             raise AxisError(f"vmap of {self._name}: expected an axis {axis} to map over at "
                             f"{where}, got {array._aval}",
-                            hint="give another axis, or None, in in_axes")
+                            hint="use another axis, or None, in in_axes")
         return _MappedArg(i, where, array, axis % array.ndim)
 
     def _size(self, mapped: Sequence[_MappedArg]) -> int:
@@ -164,8 +164,8 @@ class _Vmapped(Transformed[P, R]):
         sizes = {m.size for m in mapped} | ({size} if size is not None else set())
         if not sizes:
             raise ArgumentError(
-                f"vmap of {self._name}: expected an argument that is mapped, got none",
-                hint="give in_axes other than None, or axis_size=")
+                f"vmap of {self._name}: expected at least one mapped argument, got none",
+                hint="give some argument an axis in in_axes, or pass axis_size=")
         if len(sizes) > 1:
             listed = [f"{m.size} at {m.where} ({m.aval}, axis {m.axis})" for m in mapped]
             if size is not None:
@@ -173,8 +173,7 @@ class _Vmapped(Transformed[P, R]):
             ellipsis = ["..."] * (len(listed) > MAX_LISTED)
             raise ShapeError(f"vmap of {self._name}: expected one size of all mapped axes, got "
                              f"{', '.join(listed[:MAX_LISTED] + ellipsis)}",
-                             hint="map an argument over another axis with in_axes, or over none "
-                                  "with None")
+                             hint="use another axis in in_axes, or None to not map an argument")
         return sizes.pop()
 
     def _out(self, node: tuple[UOp, bool], axis: int | None, aval: Aval, out_tree: tree.TreeDef,
@@ -187,14 +186,14 @@ class _Vmapped(Transformed[P, R]):
         if axis is None:
             if batched:
                 raise ArgumentError(
-                    f"{where()}, {aval}: expected a result that is the same for all elements, "
-                    "as out_axes=None says; got one that depends on a mapped argument",
-                    hint="give an axis in out_axes, or reduce the result over the lanes")
+                    f"{where()}, {aval}: expected an unbatched result for out_axes=None, got one "
+                    "that depends on a mapped argument",
+                    hint="give an axis in out_axes, or reduce the result over the batch axis")
             return Array(x, aval.weak)
         n = len(aval.shape) + 1
         if not -n <= axis < n:
             raise AxisError(f"{where()}, {aval}: expected out_axes from {-n} to {n - 1}, "
-                            f"got {axis}", hint="the results have one axis more than each lane's")
+                            f"got {axis}", hint="the batched results have one more axis")
         order = [*range(1, n)]
         order.insert(axis % n, 0)
         batched_x = x if batched else build.expand(x, (size, *x.shape))
@@ -261,7 +260,7 @@ def _collect_axes(axes: Any, structure: tree.TreeDef, what: str, path: Path, out
             len(children) != len(structure.subtrees):
         raise PytreeError(f"{what}: expected an int, None or a tree like {structure} at "
                           f"{tree.keystr(path) or 'the root'}, got {axes!r}",
-                          hint="an int or None stands for all arrays below it")
+                          hint="an int or None applies to all arrays below it")
     for key, inner, child in zip(row.keys(data, len(children)), structure.subtrees, children):
         _collect_axes(child, inner, what, (*path, key), out)
 

@@ -269,7 +269,7 @@ def fault(seed: int) -> tuple[str, str | None]:
     raises = "raises" in (wrong.whole or wrong.change)
     if how == "error":
         text = str(got)
-        if not LINE.search(text) or "How to mend it" not in text:
+        if not LINE.search(text) or "  Fix: " not in text:
             return how, f"no line, or no advice:\n{text}"
         return how, None
     if how == "own":

@@ -23,7 +23,7 @@ def test_an_error_names_the_line_and_the_cure(mistake: Mistake) -> None:
     assert isinstance(error, FnxError), repr(error)
     first, *rest = str(error).splitlines()
     assert first.startswith(f"{mistake.file}:{mistake.line}: ")
-    assert any(line.startswith("  How to mend it: ") for line in rest), str(error)
+    assert any(line.startswith("  Fix: ") for line in rest), str(error)
     assert len(first) < 300 and "<unknown" not in str(error)
 
 

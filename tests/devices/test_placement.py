@@ -61,7 +61,7 @@ def test_places_do_not_mix(there: Any) -> None:
             text = str(error.value)
             assert text.count("(placed at tests/devices/test_placement.py:") == 2
             assert f"on {there.platform} (" in text and "on cpu (" in text
-            assert "How to mend it: move one of them: fnx.device_put" in text
+            assert "Fix: move one of them: fnx.device_put" in text
     assert (fnx.device_put(x, fnx.devices("cpu")[0]) + z).device.platform == "cpu"
     assert (x + fnx.device_put(z, there)).device is there
 

@@ -130,7 +130,7 @@ def test_a_fault_is_refused_at_its_line(fault: Fault, seed: int) -> None:
         error = found.value
         assert isinstance(error, fnx.FnxError)
         assert error.loc is not None and error.loc[0] == __file__
-        assert "expected" in error.message and "How to mend it" in str(error)
+        assert "expected" in error.message and "  Fix: " in str(error)
 
 
 def test_nothing_of_a_kernel_is_used_after_it() -> None:

@@ -80,7 +80,7 @@ def test_eager_transforms_give_values(name: str) -> None:
     lambda f: lambda x: fnx.grad(_total(fnx.jit(f)))(x)],
     ids=["jit", "grad in jit", "checkpoint", "grad in vmap", "jit in grad"])
 def test_where_no_value_is_known_masks_say_so(name: str, around: Any) -> None:
-    with pytest.raises(TracedValueError, match="a bool mask whose value is known"):
+    with pytest.raises(TracedValueError, match="a bool mask with a concrete value"):
         around(READ[name][0])(jnp.asarray(X))
 
 

@@ -57,55 +57,57 @@ X = jnp.ones(2)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "arity": (lambda: fnx.jit(two)(X, X, X),
               "two(x: 'Array', y: 'Array') -> 'Array': too many positional arguments\n"
-              "  How to mend it: the parameters are x, y"),
+              "  Fix: the parameters are x, y"),
     "missing": (lambda: fnx.jit(two)(X),
                 "two(x: 'Array', y: 'Array') -> 'Array': missing a required argument: 'y'\n"
-                "  How to mend it: the parameters are x, y"),
+                "  Fix: the parameters are x, y"),
     "keyword": (lambda: fnx.jit(two)(X, z=X),
                 "two(x: 'Array', y: 'Array') -> 'Array': missing a required argument: 'y'\n"
-                "  How to mend it: the parameters are x, y"),
+                "  Fix: the parameters are x, y"),
     "donated": (lambda: fnx.jit(two, donate_argnums=5),
                 "expected donate_argnums below 2, got 5\n"
-                "  How to mend it: the parameters are x, y"),
+                "  Fix: the parameters are x, y"),
     "static": (lambda: fnx.jit(two, static_argnums=-3),
                "expected static_argnums below 2, got -3\n"
-               "  How to mend it: the parameters are x, y"),
+               "  Fix: the parameters are x, y"),
     "method": (lambda: Model().apply(X),
                "argument args[0] of apply: expected an array or a number, got Model\n"
-               "  How to mend it: it is the self of a method of Model: make Model a pytree with "
+               "  Fix: this is self of a method of Model: make Model a pytree with "
                "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name it in "
                "static_argnums=0 if it never changes"),
     "key": (lambda: fnx.jit(lambda x: {x: 1}[x])(jnp.asarray(1)),
             "unhashable: expected a dict key or an element of a set, got Traced<int32[], weak_type="
             f"True>(jit of <lambda>)\n  Inside jit of <lambda> ({THIS}:LINE)\n"
-            "  How to mend it: look up with an array, values[i], or fnx.lax.switch; x.item() is a "
-            "number where the value is known"),
+            "  Fix: index an array, values[i], or use fnx.lax.switch; x.item() gives a number if "
+            "the value is concrete"),
     "leaked": (leak,
                "add: expected an array, got a traced float32[2] that outlived its trace: jit of "
-               f"keeps called at {THIS}:LINE\n  How to mend it: return it from the traced "
-               "function instead of storing it outside, and do not hand it to another thread"),
+               f"keeps called at {THIS}:LINE\n  Fix: return it from the traced function; do not "
+               "store it outside or pass it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
-           f"expected a value, got a traced bool[] computed at {THIS}:LINE: jit of asks_a_sum "
-           f"traces without values\n  Inside jit of asks_a_sum ({THIS}:LINE)\n"
-           "  How to mend it: choose with fnx.numpy.where(condition, a, b) or fnx.lax.cond "
-           "instead of Python's `if`; a loop of traced length is fnx.lax.fori_loop or "
-           "fnx.lax.while_loop; or name the argument that it comes from in static_argnums"),
+           f"expected a concrete value, got a traced bool[] computed at {THIS}:LINE: "
+           "jit of asks_a_sum traces with abstract values\n"
+           f"  Inside jit of asks_a_sum "
+           f"({THIS}:LINE)\n"
+           "  Fix: use fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's `if`; "
+           "for a loop of traced length use fnx.lax.fori_loop or fnx.lax.while_loop; or list the "
+           "argument it comes from in static_argnums"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
                f"  Inside jit of <lambda> ({THIS}:LINE)\n"
-               "  How to mend it: return arrays, numbers or None in tuples, lists and dicts"),
+               "  Fix: return arrays, numbers or None in tuples, lists and dicts"),
     "has_aux": (lambda: fnx.grad(lambda x: x, has_aux=True)(1.0),
                 "has_aux=True: expected <lambda> to return (result, aux), got Array\n"
                 f"  Inside grad of <lambda> ({THIS}:LINE)\n"
-                "  How to mend it: return a tuple of two"),
+                "  Fix: return a tuple (result, aux)"),
     "not a function": (lambda: fnx.grad(3.0),  # type: ignore[arg-type]
                        "grad: expected a function, got float\n"
-                       "  How to mend it: write grad(f)(x), not grad(f(x))"),
+                       "  Fix: write grad(f)(x), not grad(f(x))"),
     "endless": (lambda: ENDLESS(X),
                 "expected at most 500 nested traces, got one more: jit of endless\n"
                 f"  Inside jit of endless ({THIS}:LINE) 500 times in jit of endless "
                 f"({THIS}:LINE)\n"
-                "  How to mend it: does a traced function call itself?"),
+                "  Fix: check whether a traced function calls itself"),
 }
 
 

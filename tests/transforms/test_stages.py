@@ -65,7 +65,7 @@ def test_a_compiled_function_is_called_without_its_static_arguments(jitted: Any)
 @pytest.mark.parametrize(("args", "kwargs", "says"), [
     ((jnp.ones((2, 4)),), {"shift": 1.0}, r"compiled for float32\[2, 3\] as args\[0\], got .*2, 4"),
     ((jnp.ones((2, 3), "int32"),), {"shift": 1.0}, r"got int32\[2, 3\]"),
-    ((jnp.ones((2, 3)), 3), {"shift": 1.0}, "static arguments are left out"),
+    ((jnp.ones((2, 3)), 3), {"shift": 1.0}, "omit static arguments"),
     ((jnp.ones((2, 3)),), {}, r"expected \{'shift': \*\}, got \{\}"),
     ((jnp.ones((2, 3)),), {"shift": "1"}, r"argument kwargs\['shift'\]")], ids=str)
 def test_other_arguments_are_refused(args: Any, kwargs: Any, says: str) -> None:
@@ -99,7 +99,7 @@ def test_donated_arguments() -> None:
     x, y = jnp.ones(1000), jnp.ones(1000)
     assert compiled(x, y)[0][0] == 3
     assert x.is_deleted() and not y.is_deleted()
-    with pytest.raises(DonatedError, match="given once"):
+    with pytest.raises(DonatedError, match="each donated array once"):
         compiled(y, y)
     use = compiled.memory_analysis()
     assert (use.argument_size_in_bytes, use.alias_size_in_bytes) == (8000, 4000)

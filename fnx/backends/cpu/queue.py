@@ -326,7 +326,7 @@ class CpuQueue(Signal):
         if len(self._stuck_workers()) >= cores():
             names = ", ".join(workers.running for workers, _ in self._abandoned)
             raise DeviceError(f"no processor is left: expected every kernel to end, got {names} "
-                              "running on after being aborted", hint="start the process anew")
+                              "running on after being aborted", hint="restart the process")
 
     # ---- waiting ----------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class CpuQueue(Signal):
         """Wait until a value is reached, or its workers are abandoned."""
         if workers.is_leader_thread and value > workers.completed():
             raise DeviceError("a callback waits for work that is queued behind it",
-                              hint="give it what it reads as an argument")
+                              hint="pass the arrays that the callback reads as its arguments")
         wait, address = self._native.wait, workers.address
         limit = config.time_limit
         deadline = time.monotonic() + limit if limit else float("inf")
@@ -358,7 +358,8 @@ class CpuQueue(Signal):
                     running = self._running(workers)
                     self.abort()
                     raise DeviceError(f"waited {limit} s, the time limit, for {running}",
-                                      hint="raise fnx.config.time_limit, or set it to 0")
+                                      hint="increase fnx.config.time_limit, or set it to 0 for no "
+                                           "limit")
         except KeyboardInterrupt:
             self._on_interrupt(workers, value)
             raise

@@ -278,7 +278,7 @@ def check_no_open_profile(first: object) -> None:
     """
     if first is not None:
         raise ArgumentError("expected one profile at a time, got one inside of another",
-                            hint="leave the one that is open first")
+                            hint="close the open one first")
 
 
 def generic_target(name: str) -> Target:

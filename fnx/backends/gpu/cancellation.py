@@ -63,7 +63,7 @@ class InterruptibleDriver(QueueDriver):
                 self.abort()
                 raise DeviceError(
                     f"{self.name}: expected work that ends within {config.time_limit:g} s",
-                    hint="raise fnx.config.time_limit, or set it to 0")
+                    hint="increase fnx.config.time_limit, or set it to 0 for no limit")
         except KeyboardInterrupt:
             if self.has_interrupted_work():
                 self.abort()

@@ -82,7 +82,7 @@ class _LaunchPlan:
                 f"{driver.name}: expected a kernel of at most {max_buffers} buffers, got "
                 f"{buffers_bound} for "
                 f"{command.name}",
-                hint="several calls, each of fewer arrays; or join arrays to one",
+                hint="split it into calls with fewer arrays, or concatenate arrays",
                 locs=command.node.arg.locs)
         if self.groups > limits.groups or self.threads > limits.threads:
             raise DeviceError(
@@ -317,9 +317,9 @@ class GpuDevice(DeviceBase):
         self.pool.lost = f"{running} failed"
         return DeviceError(
             f"{error.message}; in flight: {running}",
-            hint="the device is opened anew at the next call; arrays in its memory are lost"
+            hint="the device is reopened at the next call; arrays in its memory are lost"
             if self.driver.can_reopen
-            else "start the process again: this driver can't be opened anew",
+            else "restart the process: this driver can't be reopened",
             locs=[site for c in kernels[:1] for site in c.node.arg.locs])
 
     @contextlib.contextmanager
@@ -343,7 +343,7 @@ class GpuDevice(DeviceBase):
         with self.lock:
             if not self.driver.can_reopen:
                 raise DeviceError(f"{self.name}: expected a device that works, got one that is "
-                                  f"lost: {self.pool.lost}", hint="start the process again")
+                                  f"lost: {self.pool.lost}", hint="restart the process")
             self.driver = type(self.driver)()
             self.pool = GpuPool(self.driver)
             self.in_flight.clear()

@@ -55,7 +55,8 @@ def probe_driver(name: str) -> None:
         _outcomes[key] = outcome
     if outcome:
         raise DeviceError(f"{name}: {outcome.decode()}",
-                          hint='mend what the driver says, or set fnx.config.device = "cpu"; '
+                          hint="fix the problem that the driver reports, or set "
+                               'fnx.config.device = "cpu"; '
                                "fnx.cache.clear() forgets this trial")
 
 

@@ -208,7 +208,7 @@ class GpuPool:
         if self.lost:
             raise DeviceError(f"{self.driver.name}: expected an array in memory of a device that "
                               f"works, got one that was lost when {self.lost}",
-                              hint="compute it again, or load what was saved")
+                              hint="recompute it, or load a saved copy")
         try:
             return call(*args)
         except DeviceError as error:

@@ -102,7 +102,7 @@ def asarray(x: Any, dtype: Any = None) -> Array:
         x = data
     if isinstance(x, ValueOperators):
         raise KernelError(f"expected an array or a number, got {x!r}",
-                          hint="in a kernel compute with operators and the functions of fnx.kernel")
+                          hint="in a kernel use operators and the functions of fnx.kernel")
     data = convert.to_numpy(x, to)
     if isinstance(x, np.generic):
         t = dtypes.as_dtype(data.dtype)

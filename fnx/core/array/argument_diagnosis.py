@@ -47,11 +47,12 @@ def explain_type_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     if isinstance(error, FnxError) or not _raised_in_fnx(error.__traceback__):
         return None
     name = f.__qualname__.rpartition("<locals>.")[2]
-    hint = f"help({name.rpartition('.')[2]}) says what each argument is"
+    hint = f"help({name.rpartition('.')[2]}) describes each argument"
     if isinstance(error, MemoryError):
-        return OutOfMemoryError(f"{name}: expected memory for the result, the system has no more"
+        return OutOfMemoryError(f"{name}: expected memory for the result, got an out-of-memory "
+                                "error"
                                 f"{f': {error}' if str(error) else ''}",
-                                hint="see whether its shape is the one that is meant")
+                                hint="check its shape")
     arguments = list(_bound_arguments(f, args, kwargs))
     for parameter, annotation, value in arguments:
         if not matches(annotation, value):

@@ -295,7 +295,7 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
 
     def __delitem__(self, index: Any) -> None:
         raise MutationError("expected no deletion from an Array, which is immutable",
-                            hint="select what stays, as in x[keep]")
+                            hint="select the elements to keep, as in x[keep]")
 
 
 ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.generic | float

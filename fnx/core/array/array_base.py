@@ -32,16 +32,16 @@ abstract_values = lazy_import("fnx.core.array.abstract_values")
 dlpack = lazy_import("fnx.core.array.dlpack")
 linecache = lazy_import("linecache")
 
-_LOOP_HINT = "a loop of traced length is fnx.lax.fori_loop or fnx.lax.while_loop"
+_LOOP_HINT = "for a loop of traced length use fnx.lax.fori_loop or fnx.lax.while_loop"
 _ALTERNATIVES = {
-    "bool()": "choose with fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's "
-              f"`if`; {_LOOP_HINT}",
-    "index": f"{_LOOP_HINT}; a slice of traced start is fnx.lax.dynamic_slice",
+    "bool()": "use fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's `if`; "
+              f"{_LOOP_HINT}",
+    "index": f"{_LOOP_HINT}; for a slice with a traced start use fnx.lax.dynamic_slice",
     "value": "compute with the array; fnx.numpy has the functions of math and NumPy, and "
-                  "fnx.pure_callback hands values to others"}
+                  "fnx.pure_callback passes values to other libraries"}
 _STATEMENT_HINTS = {  # by the first word of the user's line
     "while": "write the loop with fnx.lax.while_loop(condition, body, start)",
-    "assert": "look at the value with fnx.debug.print, or outside of the traced function"}
+    "assert": "print the value with fnx.debug.print, or check it outside the traced function"}
 
 
 def _statement_keyword(loc: Location | None) -> str:
@@ -83,7 +83,8 @@ class ArrayBase:
                                 hint="call x.delete() when nothing reads x any more")
         return DonatedError(
             f"{what}expected an array with a value, got one that was donated to {self._value}",
-            hint="use the result of the call; one that failed after it began has taken it, too")
+            hint="use the result of the call; a call that fails while running also consumes its "
+                 "donated arguments")
 
     @property
     def _aval(self) -> Aval:
@@ -184,7 +185,8 @@ class ArrayBase:
         """
         if self._storage is None and self._uop is not None:
             raise TracedValueError("delete(): expected an array with memory, got a traced one",
-                                   hint="what a traced function does not return is freed by itself")
+                                   hint="arrays that a traced function does not return are freed "
+                                        "automatically")
         if not self.is_deleted():
             self._storage, self._uop, self._value = None, None, ""
 
@@ -208,7 +210,7 @@ class ArrayBase:
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
                 raise ArgumentError(f"expected dtype {value.dtype} where copy=False, got {dtype}",
-                                    hint="leave copy= out")
+                                    hint="omit copy=")
             return value.astype(dtype)
         return value.copy() if copy else value
 
@@ -282,5 +284,5 @@ class ArrayBase:
     def __len__(self) -> int:
         if not self._shape:
             raise ShapeError("len(): expected an array of at least one dimension, got a 0-d one",
-                             hint="use .size; a loop over numbers is over fnx.numpy.arange(n)")
+                             hint="use .size; to loop over integers use fnx.numpy.arange(n)")
         return self._shape[0]

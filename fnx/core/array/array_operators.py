@@ -331,7 +331,8 @@ class At:
                             hint="write x.at[index].set(value), with square brackets")
 
     def __getattr__(self, name: str) -> Any:
-        raise UnknownNameError("x.at[...]", name, vars(At), "it has set, add, multiply and others")
+        raise UnknownNameError("x.at[...]", name, vars(At),
+                               "use set, add, multiply or another update method")
 
     def _resolve_negative(self, wrap: bool) -> Any:
         """Return the index, in which negative numbers are out of bounds unless they wrap."""

@@ -13,7 +13,7 @@ ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
 MAX_AXES = 64  # axes of an array at most, as in NumPy
-_STATIC_HINT = "shapes and axes are known while tracing: take them from x.shape"
+_STATIC_HINT = "shapes and axes must be concrete: take them from x.shape"
 
 
 def normalize_axis(axis: Any, ndim: int) -> int:
@@ -29,7 +29,7 @@ def normalize_axis(axis: Any, ndim: int) -> int:
         raise
     except TypeError:
         raise AxisError(f"expected an integer axis, got {axis!r}",
-                        hint="an axis is an int, or a tuple of ints where several are meant"
+                        hint="pass an int, or a tuple of ints for several axes"
                         ) from None
     if not -ndim <= a < ndim:
         expected = f"{-ndim} <= axis < {ndim}" if ndim else "no axis of a 0-d array"
@@ -54,7 +54,7 @@ def normalize_axis_tuple(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
     """Normalize axes in the order given; each may occur once."""
     if not isinstance(axes, Iterable):
         raise AxisError(f"expected axes as a tuple of ints, got {axes!r}",
-                        hint="name each axis by its number")
+                        hint="pass each axis as an int")
     result = tuple([normalize_axis(a, ndim) for a in axes])
     if len(set(result)) != len(result):
         raise AxisError(f"expected each axis once, got {tuple(axes)}",
@@ -74,11 +74,11 @@ def normalize_shape(value: Any) -> Shape:
         raise
     except TypeError:
         raise ArgumentError(f"expected a shape of integers, got {value!r}",
-                            hint="a shape is an int or a tuple of ints, known while tracing"
+                            hint="pass an int or a tuple of ints; a shape must be concrete"
                             ) from None
     if any(n < 0 for n in lengths):
         raise ArgumentError(f"expected lengths >= 0, got shape {lengths}",
-                            hint="no axis is shorter than 0; reshape alone works out a -1")
+                            hint="use lengths >= 0; only reshape infers a -1")
     return lengths
 
 

@@ -80,7 +80,7 @@ def signature_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
         return ArgumentError(f"{name}: expected the arguments of {call_text}: {mismatch}",
-                             hint=f"help({name.rpartition('.')[2]}) says what each of them is")
+                             hint=f"help({name.rpartition('.')[2]}) describes each of them")
     raise AssertionError(f"{call_text} takes these arguments")
 
 

@@ -25,7 +25,7 @@ class HasDType(Protocol):
 
 
 DTypeLike: TypeAlias = np.dtype[Any] | type[Any] | str | HasDType
-_WIDER_HINT = "name a wider dtype with dtype=, or reduce the values"
+_WIDER_HINT = "pass a wider dtype with dtype=, or use smaller values"
 
 
 def default_float() -> DType:
@@ -116,7 +116,7 @@ def to_numpy(x: Any, to: DType | None) -> NDArray:
             f"expected an array or a number, got {type(x).__name__}"
             if data.ndim == 0 and not isinstance(x, np.ndarray | np.generic) else
             f"expected numbers, got NumPy data of dtype {data.dtype}",
-            hint="make the rows of one length and the elements numbers, then .astype(float32)"
+            hint="make all rows the same length and all elements numbers, then use .astype(float32)"
             if data.dtype.kind == "O" else "convert the data to numbers first")
     if to is None:
         to = dtypes.default_width(dtypes.as_dtype(data.dtype))
@@ -151,7 +151,7 @@ def reject_masked(kind: type) -> None:
     """Raise for NumPy's masked arrays, whose mask would be lost silently."""
     if issubclass(kind, np.ndarray) and hasattr(kind, "mask"):
         raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
-                         hint="fill in what is masked: x.filled(value); or hand over x.data and "
+                         hint="fill masked elements with x.filled(value), or pass x.data and "
                               "x.mask")
 
 

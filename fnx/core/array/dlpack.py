@@ -53,17 +53,17 @@ def export_capsule(x: Array, stream: Any, max_version: tuple[int, int] | None,
         raise ExchangeError(f"expected the device {HOST_DEVICE} and no stream, got "
                             f"{dl_device} and {stream}", hint="copy it there from host memory")
     if t.storage is not None and not t.is_float:
-        raise ExchangeError(f"expected a type that DLPack has as fnx holds it, got {t}",
+        raise ExchangeError(f"expected a dtype that DLPack supports, got {t}",
                             hint="convert first: x.astype('int8')" if t.is_integer else
-                            "take the words: fnx.random.key_data(keys)")
+                            "convert them with fnx.random.key_data(keys)")
     value = x._numpy()
     if t in _FLOAT_CODES and t.storage is not None:
         value = value.view(t.storage.np)
     versioned = max_version is not None and max_version[0] >= 1
     if not versioned:
         if copy is False:
-            raise ExchangeError("expected a reader that knows of read-only memory, got one of "
-                                "DLPack before 1.0", hint="leave copy= out, or update the library")
+            raise ExchangeError("expected a consumer that supports read-only memory, got DLPack "
+                                "before 1.0", hint="omit copy=, or update the library")
         result = value.copy().__dlpack__()
     else:
         result = value.__dlpack__(max_version=(1, 0), copy=copy)
@@ -113,8 +113,8 @@ def import_array(x: Any, copy: bool | None) -> Array:
     if copy is False:
         reason = zero_copy.copy_reason(data) if data.dtype == value.dtype else \
             f"{value.dtype} becomes {data.dtype} (fnx.enable_x64 keeps it)"
-        raise ExchangeError(f"expected memory that can be taken as it is, but {reason}",
-                            hint="leave copy= out")
+        raise ExchangeError(f"expected memory that can be shared without a copy, but {reason}",
+                            hint="omit copy=")
     return from_numpy(data)
 
 
@@ -128,11 +128,11 @@ def _view_as_numpy(x: Any) -> NDArray:
         value = np.from_dlpack(producer)
     except Exception as error:
         raise ExchangeError(f"expected an array in host memory, got {type(x).__name__}: {error}",
-                            hint="bring it to the CPU and convert it there: for a tensor "
-                                 "x.detach().cpu()") from error
+                            hint="copy it to the CPU first: x.detach().cpu() for a "
+                                 "tensor") from error
     if producer.dtype is not None:
         return value.view(producer.dtype.np)
     if value.dtype.kind not in "biuf":
-        raise DTypeError(f"expected numbers that fnx holds, got {value.dtype}",
+        raise DTypeError(f"expected a dtype that fnx supports, got {value.dtype}",
                          hint="convert it first")
     return value

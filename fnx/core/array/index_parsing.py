@@ -29,7 +29,7 @@ def parse_index(index: Any) -> tuple[Any, ...]:
     if isinstance(index, tuple):
         return tuple([_parse_entry(i) for i in index])
     if isinstance(index, Sequence) and not isinstance(index, str):
-        raise ArgumentError(f"expected an index that is no {type(index).__name__} by itself",
+        raise ArgumentError(f"expected an index other than a bare {type(index).__name__}",
                             hint="use x[np.array([...])], or a tuple: x[[...], :]")
     return (_parse_entry(index),)
 

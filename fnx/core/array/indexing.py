@@ -148,7 +148,7 @@ def _check_empty(shape: Shape, indices: Sequence[UOp]) -> None:
     if 0 not in indices[0].shape:
         raise OutOfBoundsError(f"expected no index into an axis of length 0, got "
                                f"{len(indices)} of shape {indices[0].shape} into {shape}",
-                               hint="test x.size first")
+                               hint="check x.size first")
 
 
 # ---- the plan ---------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class _Slice:
         try:
             start, stop, step = s.indices(n)
         except ValueError as e:
-            raise ArgumentError(f"expected a slice step other than 0, got {s}",
+            raise ArgumentError(f"expected a nonzero slice step, got {s}",
                                 hint="use a step of 1 or -1") from e
         self.n, self.start, self.step = n, start, step
         self.count = len(range(start, stop, step))
@@ -334,11 +334,11 @@ def _expand_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
     ellipses = [i for i, e in enumerate(index) if e is Ellipsis]
     if len(ellipses) > 1:
         raise ArgumentError("expected at most one ... in an index, got more",
-                            hint="write : for each axis but those that one ... stands for")
+                            hint="use one ... and write : for each other axis")
     missing = len(shape) - sum(_axis_count(e) for e in index)
     if missing < 0:
         raise OutOfBoundsError(f"expected at most {len(shape)} indices for shape {shape}, got "
-                               f"{len(shape) - missing}", hint="index only the axes there are")
+                               f"{len(shape) - missing}", hint="use at most one index per axis")
     split = ellipses[0] if ellipses else len(index)
     entries: list[Any] = []
     axis = 0
@@ -375,13 +375,12 @@ def _axis_count(entry: Any) -> int:
         return 1
     if isinstance(entry, UOp) and entry.dtype.is_bool:
         raise TracedValueError(
-            "expected a bool mask whose value is known, got a traced one: how many elements "
-            "it selects would be the shape of the result",
+            "expected a bool mask with a concrete value, got a traced one: the shape of the "
+            "result depends on its values",
             hint="use fnx.numpy.where(mask, x, 0), or .at[...] with integer indices")
     description = entry.dtype if isinstance(entry, UOp) else repr(entry)
     raise DTypeError(f"expected integers, slices or bool masks as an index, got {description}",
-                     hint="use int(i), or .astype(int32) of an array; a name is a key of a dict, "
-                          "not of an array")
+                     hint="use int(i), or .astype(int32) of an array; only a dict has string keys")
 
 
 def _mask_indices(mask: np.ndarray[Any, Any], shape: Shape) -> list[UOp | _NewAxisMask]:
@@ -389,7 +388,7 @@ def _mask_indices(mask: np.ndarray[Any, Any], shape: Shape) -> list[UOp | _NewAx
         return [_NewAxisMask(build.const(0, dtypes.int32, (int(mask),)))]
     if shape != mask.shape:
         raise ShapeError(f"expected a mask of shape {shape}, got {mask.shape}",
-                         hint="a mask has the shape of the axes it indexes")
+                         hint="use a mask with the shape of the axes that it indexes")
     return [storage.buffer_node(i.astype(np.int32)) for i in np.nonzero(mask)]
 
 

@@ -42,7 +42,7 @@ class OutOfBoundsPolicy:
         message = f"expected {-n} <= index < {n} on axis {axis} of shape {shape}, got {i}"
         if config.check_index or not n:
             raise OutOfBoundsError(message, hint="use an index inside the axis" if n else
-                                   "test x.size first")
+                                   "check x.size first")
         if self._warning_text:
             loc = current_loc.loc or user_location() or ("<unknown>", 0)
             text = f"{message}: {self._warning_text}, as in JAX. Use an index inside the axis, " \

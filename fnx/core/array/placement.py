@@ -106,5 +106,5 @@ def requested_device(device: Any) -> str | None:
     device = getattr(device, "platform", device)
     if isinstance(device, str) and device not in DEVICES:
         raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",
-                            hint="fnx.config.device sets the one that computes all else")
+                            hint="fnx.config.device sets the default device")
     return device if isinstance(device, str) else None

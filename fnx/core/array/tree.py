@@ -198,7 +198,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     if len(leaf_list) != treedef.num_leaves:
         raise PytreeError(f"expected {treedef.num_leaves} leaves for {treedef}, got "
                           f"{len(leaf_list)}",
-                          hint="give one for each * of the structure, in its order")
+                          hint="pass one leaf for each * of the structure, in order")
     return _unflatten(treedef, iter(leaf_list))
 
 
@@ -286,12 +286,12 @@ def _flatten_up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> N
     if pytree_type(type(tree)) is not entry:
         raise PytreeError(f"expected {treedef} at {_describe_path(path)}, got "
                           f"{_describe_tree(tree)}",
-                          hint="give trees of one structure")
+                          hint="pass pytrees with the same structure")
     children, data = entry.flatten(tree)
     if data != treedef.data or len(children) != len(treedef.subtrees):
         raise PytreeError(f"expected {treedef} at {_describe_path(path)}, got "
                           f"{_describe_tree(tree)}",
-                          hint="give trees of one structure")
+                          hint="pass pytrees with the same structure")
     for key, child_def, child in zip(entry.keys(data, len(children)), treedef.subtrees, children):
         if child_def is LEAF:
             out.append(child)

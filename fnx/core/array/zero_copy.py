@@ -46,8 +46,8 @@ def copy_reason(value: NDArray) -> str:
     """Return why the memory of NumPy data cannot be shared; empty if it can.
 
     >>> copy_reason(np.zeros((4, 4))[:, 1])
-    'its elements are not one behind the other in rows'
+    'it is not C-contiguous'
     """
     if not value.flags.c_contiguous:
-        return "its elements are not one behind the other in rows"
-    return "its address is no multiple of 64" if storage.borrow(value) is None else ""
+        return "it is not C-contiguous"
+    return "its address is not a multiple of 64" if storage.borrow(value) is None else ""

@@ -45,8 +45,8 @@ class BoundsCheck(Record):
                 f"{self.axis}, "
                 f"got {fault}{where}", loc=self.loc,
                 locs=self.node.locs if self.node is not None else (),
-                hint="mend the index; without config.check_index a read takes the nearest place "
-                     "and a write is left out")
+                hint="correct the index; without config.check_index a read is clamped to the "
+                     "nearest element and a write is dropped")
 
     @property
     def name(self) -> str:

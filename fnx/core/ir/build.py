@@ -53,7 +53,7 @@ def const_bits(value: Any, dtype: DType) -> int:
     low, high = dtype.limits
     if not low <= number <= high:
         raise OverflowedError(f"expected an integer that fits {dtype}, got {_format_int(number)}",
-                              hint="name a wider dtype, or reduce the value")
+                              hint="pass a wider dtype, or use a smaller value")
     return number & ((1 << dtype.bits) - 1)
 
 
@@ -205,7 +205,7 @@ def expand(x: UOp, shape: Shape) -> UOp:
     missing = len(shape) - len(x.shape)
     if missing < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[missing:])):
         raise ShapeError(f"expected a shape that broadcasts to {shape}, got {x.shape}",
-                         hint="the last axes have to agree, or be of length 1: insert axes with "
+                         hint="trailing axes must be equal or have length 1: insert axes with "
                               "x[:, None]")
     if missing:
         x = reshape(x, (1,) * missing + x.shape)
@@ -417,7 +417,7 @@ def index_const(n: int) -> UOp:
     except OverflowedError:
         raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got "
                                f"{_format_int(n)}",
-                               hint="see whether the shapes are those that are meant") from None
+                               hint="check the shapes") from None
 
 
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:

@@ -122,7 +122,7 @@ def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = N
         raise dtypes.random_key_error()
     if first.shape[-1] >= 1 << 31:
         raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
-                         hint="sort parts of it, then what they have at the ends")
+                         hint="sort parts of it and merge them")
     if first.shape[-1] <= 1:
         return tuple([build.const(0, dtypes.int32, first.shape) if i < 0 else operands[i]
                       for i in (range(len(operands)) if outputs is None else outputs)])

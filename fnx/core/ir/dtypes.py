@@ -243,14 +243,14 @@ def inexact(t: DType) -> DType:
 
 def random_key_error() -> DTypeError:
     """Return the error for random keys where numbers are expected."""
-    return DTypeError("expected numbers, got keys of random numbers",
-                      hint="take their words: fnx.random.key_data(keys)")
+    return DTypeError("expected numbers, got random keys",
+                      hint="convert them with fnx.random.key_data(keys)")
 
 
 def complex_error(got: object) -> DTypeError:
     """Return the error for complex numbers, which are not implemented."""
-    return DTypeError(f"expected real numbers, got {got}: complex numbers come later",
-                      hint="hold the real and the imaginary part as two arrays")
+    return DTypeError(f"expected real numbers, got {got}: complex numbers are not supported yet",
+                      hint="store the real and imaginary parts in two arrays")
 
 
 def unsigned(t: DType) -> DType:

@@ -152,8 +152,8 @@ class ValueOperators(Operators):
 
     def __hash__(self) -> int:
         raise ArgumentError(f"unhashable: expected a dict key or an element of a set, got {self}",
-                            hint="look up with an array, values[i], or fnx.lax.switch; "
-                                 "x.item() is a number where the value is known")
+                            hint="index an array, values[i], or use fnx.lax.switch; x.item() "
+                                 "gives a number if the value is concrete")
 
 
 class Expr(Operators):

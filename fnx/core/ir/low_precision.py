@@ -146,7 +146,7 @@ def as_public_array(x: NDArray, t: DType) -> NDArray:
     if t.kind == "key":
         raise random_key_error()
     if dtype is t:
-        raise DTypeError(f"expected a type of NumPy, got {t}, which it lacks",
+        raise DTypeError(f"expected a NumPy dtype, got {t}, which NumPy lacks",
                          hint=f"install ml_dtypes, or convert: x.astype('{t.compute}'), or "
                               f"x.view('{t.storage}') for the bits")
     return x.view(dtype)

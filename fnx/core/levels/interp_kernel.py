@@ -418,7 +418,7 @@ class _StoreRun:
                     f"{_name(accessors.buffer(access))}: expected 0 <= index < {n} in dimension "
                     f"{dim}, "
                     f"got {example}", loc=access.loc,
-                    hint="give the LOAD or STORE a valid condition, or mend the index")
+                    hint="give the LOAD or STORE a valid condition, or correct the index")
             out.append(position if valid.ndim == 0 and valid else np.where(valid, position, 0))
         return out
 
@@ -469,7 +469,7 @@ class _StoreRun:
             if n.op is ops.INDEX and n is not access and accessors.buffer(n).op is ops.REF \
                     and accessors.buffer(n).arg.slot == written.arg.slot:
                 raise KernelError(
-                    f"{_name(written)}: a store reads another place of the buffer that it "
+                    f"{_name(written)}: a store reads another element of the buffer that it "
                     "writes", loc=n.loc, hint="write to another buffer")
 
     def _check_written_once(self, target: NDArray, offsets: NDArray, access: UOp) -> None:
@@ -485,10 +485,11 @@ class _StoreRun:
             duplicates = unique[times > 1]
         dims = self._dims(accessors.buffer(access))
         where = tuple(int(i) for i in np.unravel_index(int(duplicates[0]), dims)) if dims else ()
-        raise KernelError(f"{_name(accessors.buffer(access))}: two iterations write the place "
+        raise KernelError(f"{_name(accessors.buffer(access))}: two iterations write the element "
                           f"{where}",
-                          loc=self.store.loc, hint="combine them with a monoid, or fold the "
-                          "range that the index does not use")
+                          loc=self.store.loc,
+                          hint="combine them with a monoid, or reduce over the range that the "
+                               "index does not use")
 
 
 def _stores_sharing_loops(store: UOp, kernel: UOp) -> list[UOp]:

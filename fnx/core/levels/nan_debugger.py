@@ -75,10 +75,10 @@ class Origin(Record):
         loops = "".join(f", in iteration {i} of {loop}" for i, loop in self.loops)
         whose = f"{name}: " if name else ""
         return NotFiniteError(
-            f"{whose}expected no {_BAD_VALUES[check]}, got {self.value} out of "
+            f"{whose}expected no {_BAD_VALUES[check]}, got {self.value} from "
             f"{self.description}{where}"
-            f"{loops}", loc=self.loc, locs=self.locs, hint="look at what this line is given; "
-            "without config.check it goes on as it is")
+            f"{loops}", loc=self.loc, locs=self.locs,
+            hint="check the inputs of this line; config.check = '' turns this check off")
 
 
 def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], check: str) -> None:
@@ -90,8 +90,8 @@ def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], 
     for i, value in enumerate(results):
         if is_bad(value, check).any():
             origin_ = find_origin(fn, args, i, check) or Origin(
-                f"result {i}, and none when it was computed again: it came out of a callback, or "
-                "of rounding", *_first_bad(value, check))
+                f"result {i}, but none when recomputed: it came from a callback or from "
+                "rounding", *_first_bad(value, check))
             raise origin_.error(check, fn.arg.name)
 
 

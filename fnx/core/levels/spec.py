@@ -364,7 +364,7 @@ TENSOR = (
              lambda n: _is_int_tuple(n.arg) and sorted(n.arg) == list(range(len(n.src[0].shape)))),
     SpecRule((ops.EXPAND,), "a shape of equal rank that differs only where the length was 1",
              _expand),
-    SpecRule((ops.PAD,), "a pair of widths >= 0 an axis", _is_pair_per_axis),
+    SpecRule((ops.PAD,), "a pair of widths >= 0 per axis", _is_pair_per_axis),
     SpecRule((ops.PAD,), "a 0-d fill of the operand's dtype",
              lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
     SpecRule((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),

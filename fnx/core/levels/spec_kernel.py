@@ -206,7 +206,7 @@ RULES: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.arg.kind in RANGE_KINDS),
     ((ops.REF,), "extents of dtype index that depend on no range",
      lambda n: all(map(_is_extent, n.src))),
-    ((ops.INDEX,), "a REF or STAGE and one index of dtype index a dimension", _index),
+    ((ops.INDEX,), "a REF or STAGE and one index of dtype index per dimension", _index),
     ((ops.LOAD,), "a place and perhaps a bool", _load),
     ((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
     ((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",

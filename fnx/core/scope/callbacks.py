@@ -120,7 +120,7 @@ def run_callback(arg: op_args.Callback, src: Sequence[Any]) -> list[NDArray]:
     ref = _live_handles.get(int(src[0]))
     handle = None if ref is None else ref()
     if handle is None:
-        raise DeviceError(f"callback {arg.name}: the function is there no more")
+        raise DeviceError(f"callback {arg.name}: the function no longer exists")
     operands = src[1 + arg.effect:]
     outs = [np.zeros(shape, t.np) for shape, t in arg.outs]
     if arg.effect and _calls.silent:
@@ -159,4 +159,4 @@ def _call(handle: Handle, args: list[NDArray], shapes: list[Shape]) -> Sequence[
         raise
     except Exception as e:
         raise CallbackError(f"{handle.name} raised {type(e).__name__}: {e}", loc=handle.loc,
-                            hint="see the error above, which is that of the callback") from e
+                            hint="see the error above, raised in the callback") from e

@@ -104,7 +104,7 @@ class Scope:
         depth = len(_state.scopes)
         if depth > MAX_NESTED:
             raise NestingError(f"expected at most {MAX_NESTED} nested traces, got one more: "
-                               f"{self.name}", hint="does a traced function call itself?")
+                               f"{self.name}", hint="check whether a traced function calls itself")
         if depth > FREE_DEPTH:  # a call through a transform takes more frames than the call itself
             sys.setrecursionlimit(max(sys.getrecursionlimit(),
                                       FRAMES_PER_TRACE * (depth + FREE_DEPTH)))
@@ -312,8 +312,8 @@ def check_leaf_open(leaf: UOp) -> None:
 def _batched_value_error(node: UOp, requested: UOp) -> TracedValueError:
     """Return the error for a value that differs between the elements of a named axis."""
     return TracedValueError(
-        f"expected a value, got {_describe_value(requested)}: it depends on the lanes of axis "
-        f"{node.arg.name!r}", hint="choose with fnx.numpy.where or fnx.lax.cond")
+        f"expected a concrete value, got {_describe_value(requested)}: it differs along axis "
+        f"{node.arg.name!r}", hint="use fnx.numpy.where or fnx.lax.cond")
 
 
 def _describe_value(requested: UOp) -> str:
@@ -328,19 +328,23 @@ def _no_value_error(leaf: UOp, requested: UOp) -> LeakedTracerError | TracedValu
     scope = _state.leaf_owner.get(leaf)
     if scope is not None and build_calls.is_token(leaf):
         return TracedValueError(
-            f"expected a value, got {text}, which depends on an effect: {scope.name} runs it when "
-            "the whole is computed", hint="choose with fnx.numpy.where instead of Python's `if`")
+            f"expected a concrete value, got {text}, which depends on an effect: {scope.name} "
+            "runs it "
+            "only when its result is computed", hint="use fnx.numpy.where instead of Python's `if`")
     if scope is None:
         name, opened = find_memo(leaf, Scope) or ("a function", None)
         call_text = f" called at {format_location(opened)}" if opened else ""
         return LeakedTracerError(
             f"expected an array, got {text} that outlived its trace: {name}{call_text}",
-            hint="return it from the traced function instead of storing it outside, "
-                 "and do not hand it to another thread")
-    error = TracedValueError(f"expected a value, got {text}: {scope.name} traces without values")
+            hint="return it from the traced function; do not store it outside or pass it to "
+                 "another thread")
+    error = TracedValueError(f"expected a concrete value, got {text}: {scope.name} traces with "
+                             "abstract "
+                             "values")
     if scope.name.startswith("jit"):
-        error.static = "name the argument that it comes from in static_argnums"
-    error.set_hint("compute with fnx.numpy, or hand values to others with fnx.pure_callback")
+        error.static = "list the argument it comes from in static_argnums"
+    error.set_hint("compute with fnx.numpy, or pass values to other libraries with "
+                   "fnx.pure_callback")
     return error
 
 

@@ -130,48 +130,50 @@ FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "attention",
            "fuse_loop_into_kernel", "loop_kernels", "row_epilogues", "all")
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
-                 "64-bit data from NumPy and Python stays 64 bits wide"),
+                 "keep 64-bit data from NumPy and Python at 64 bits"),
     "truncate": Field(Bool(), False, None, "code",
-                      "without x64 a 64-bit dtype that is named becomes 32 bits wide, as in JAX"),
+                      "without x64, truncate explicit 64-bit dtypes to 32 bits, as in JAX"),
     "check": Field(OneOf(("", "nan", "inf")), "", None, "calls",
-                   "NaN (or also infinity) in a result raises, and names the op that made it"),
+                   "raise an error on NaN (or also infinity) in a result, naming the op that "
+                   "produced it"),
     "check_index": Field(Bool(), False, None, "code",
-                         "out-of-bounds indices that are data raise, whatever a mode says"),
+                         "raise an error on out-of-bounds array indices, regardless of mode"),
     "check_spec": Field(Bool(), False, "FNX_CHECK", "",
                         "check every graph between all passes"),
     "tracebacks": Field(OneOf(("user", "all")), "user", "FNX_TRACEBACKS", "",
-                        "frames that tracebacks show: the user's, or also those of fnx"),
+                        "frames shown in tracebacks: those of the user, or also those of fnx"),
     "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", "calls",
-                    "where jit and eager calls run"),
+                    "backend that runs jit and eager calls"),
     "cpu": Field(OneOf(("", *(level for levels in INSTRUCTIONS.values() for level in levels))), "",
                  "FNX_CPU", "code",
-                 "instructions that kernels on the cpu may have; '': all of this processor"),
+                 "instruction set of cpu kernels; '' means all that this processor has"),
     "viz": Field(Bool(), False, "FNX_VIZ", "",
-                 "a local page shows what jit makes; its address is told on stderr"),
+                 "serve a local page of compiled functions; its address is printed to stderr"),
     "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
-                         "jitted functions and loops run in Python, one step after the other"),
+                         "run jitted functions and loops in Python, step by step"),
     "no_tracing": Field(Bool(), False, None, "",
-                        "a jitted call that would be traced raises"),
+                        "raise an error if a jitted call would be traced"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
-                     "worker threads of the cpu queue; 0: one per core"),
+                     "number of worker threads of the cpu queue; 0 means one per core"),
     "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", "",
-                       "object cache; empty turns it off"),
+                       "directory of the directory of the object cache; empty turns it off"),
     "cache_bytes": Field(Number(0, _TERA), 1 << 30, "FNX_CACHE_BYTES", "",
-                         "size of the object cache above which its oldest entries go"),
+                         "maximum size of the object cache; its oldest entries are evicted first"),
     "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", "",
-                          "results and temporaries of unfinished work above which a call waits; "
-                          "0: a quarter of the memory"),
+                          "maximum size of results and temporaries of unfinished work; above it a "
+                          "call waits; 0 means a quarter of the memory"),
     "idle_seconds": Field(Number(0.0, 1e9), 20.0, "FNX_IDLE_SECONDS", "",
-                          "after which memory that nothing used goes back to the system; 0: never"),
+                          "seconds until unused memory is returned to the system; 0 means never"),
     "search": Field(Number(0.0, 1e9), 0.0, "FNX_SEARCH", "code",
-                    "seconds a jitted function's schedules may be searched for, by timing; 0: a "
-                    "model chooses"),
+                    "maximum seconds to search for a jitted function's schedules by timing; 0 "
+                    "means that a model chooses"),
     "unfused": Field(OneOf(("", *FUSIONS)), "", None, "code",
-                     "a kind of fusion that is left out, to see what it is worth; '': none"),
+                     "kind of fusion to disable, to measure its benefit; '' means none"),
     "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
-                         "what a scan may keep of all steps to do work of its steps at once"),
+                         "maximum size that a scan may keep of all steps to hoist work out of "
+                         "them"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
-                        "seconds a wait may take; 0: no limit"),
+                        "maximum seconds that a wait may take; 0 means no limit"),
 }
 
 
@@ -213,7 +215,7 @@ def check_fixed(name: str, value: Any) -> None:
     fixed = _FIXED[name]
     if fixed and value not in fixed:
         raise ArgumentError(f"config: expected {name}={fixed[0]!r}, as it is here; got {value!r}",
-                            hint="print(fnx.config) says what can be set")
+                            hint="print(fnx.config) lists the settings")
 
 
 class Config:
@@ -263,7 +265,7 @@ class Config:
             value = field.default if text is None else field.kind.parse(text.strip())
             if not field.kind.is_valid(value):
                 raise ArgumentError(f"{field.variable}: expected {field.kind.description}, "
-                                    f"got {text!r}", hint=f"it is: {field.doc}")
+                                    f"got {text!r}", hint=f"{name}: {field.doc}")
             self._set(name, value, "default" if text is None else str(field.variable))
         self._set("device", self.device, self._sources["device"])  # sets ``mode``: all are known
         _warn_unknown_vars(environment)
@@ -275,11 +277,11 @@ class Config:
         field = FIELDS.get(name)
         if field is None:
             raise ArgumentError(f"config: expected one of {', '.join(FIELDS)}; got {name!r}",
-                                hint=suggestion(name, FIELDS) or "print(fnx.config) says what "
-                                "each of them is")
+                                hint=suggestion(name, FIELDS)
+                                or "print(fnx.config) describes each of them")
         if not field.kind.is_valid(value):
             raise ArgumentError(f"config.{name}: expected {field.kind.description}, got {value!r}",
-                                hint=f"it is: {field.doc}")
+                                hint=f"{name}: {field.doc}")
         if isinstance(field.kind, Folder) and value:
             value = field.kind.parse(value)
         block = _setting_block(name)

@@ -123,7 +123,7 @@ class FnxError(Exception):
         text = f"{format_location(self.loc)}: {self.message}"
         if self.open_transforms:
             text += f"\n  Inside {_format_transforms(self.open_transforms)}"
-        return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
+        return f"{text}\n  Fix: {self.hint}" if self.hint else text
 
 
 def _has_line(code: CodeType, loc: Location) -> bool:
@@ -333,13 +333,14 @@ def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str]
         path = f"{module}.{name}"
         feature = features.find_unimplemented(path.partition(".")[2])
         if feature is not None:
-            raise NotBuiltError(f"{path} is not there yet: {feature[0]} come later",
+            raise NotBuiltError(f"{path} is not implemented yet: {feature[0]} are planned",
                                 hint=feature[1])
         if name in unimplemented:
-            raise NotBuiltError(f"{path} is not there yet", hint="the readme says what is there")
+            raise NotBuiltError(f"{path} is not implemented yet",
+                                hint="the README lists what is implemented")
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise UnknownNameError(f"module {module!r}", name, names,
-                               f"dir({module}) lists what it has")
+                               f"dir({module}) lists its names")
 
     return missing, lambda: sorted(names)

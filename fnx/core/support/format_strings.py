@@ -34,11 +34,11 @@ def check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
             used.add(int(name) if name.isdecimal() else name)
     except ValueError as e:
         raise ArgumentError(f"expected a format string, got {fmt!r}: {e}",
-                            hint="write { and } that are no fields twice: {{ }}") from None
+                            hint="double literal braces: {{ }}") from None
     available = {*range(len(args)), *kwargs}
     if used != available:
         what, names = ("names", used - available) if used - available else \
             ("does not name", available - used)
         raise ArgumentError(f"expected a format string that names all arguments, got {fmt!r}, "
                             f"which {what} {', '.join(map(str, sorted(names, key=str)))}",
-                            hint="a field for each argument: {} in order, or {name}")
+                            hint="write a field for each argument: {} in order, or {name}")

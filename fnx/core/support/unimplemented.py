@@ -1,8 +1,8 @@
 """Parts of JAX that are not implemented yet: their names, and what to use instead.
 
 >>> print(*find_unimplemented("numpy.linalg.svd"), sep="; ")
-factorizations and inverses of matrices; hand values to numpy.linalg.svd: at once, or in a \
-traced function by fnx.pure_callback
+factorizations and inverses of matrices; use numpy.linalg.svd on concrete arrays, or \
+through fnx.pure_callback in a traced function
 >>> find_unimplemented("numpy.sum")
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-COMPLEX = "hold the real and the imaginary part as two arrays"
+COMPLEX = "store the real and imaginary parts in two arrays"
 
 # feature -> (names without "fnx.", what to use instead; {0} is the name)
 UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -24,20 +24,20 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
             "tensorsolve")], "lax.linalg", "lax.linalg.*", "scipy.linalg",
         "scipy.linalg.*", "numpy.polyfit", "random.orthogonal", "nn.initializers.orthogonal",
         "nn.initializers.delta_orthogonal"),
-        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "Fourier transforms": ((
         "numpy.fft", "numpy.fft.*", "lax.fft", "lax.FftType", "scipy.fft", "scipy.fft.*",
         "scipy.signal.fftconvolve", "scipy.signal.*stft", "scipy.signal.csd",
         "scipy.signal.welch"),
-        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "functions of complex arguments": (("scipy.special.wofz", "scipy.special.sph_harm_y"),
-        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "these functions of SciPy": ((
         "scipy.cluster", "scipy.cluster.*", "scipy.integrate", "scipy.integrate.*",
         "scipy.interpolate", "scipy.interpolate.*", "scipy.ndimage", "scipy.ndimage.*",
         "scipy.optimize", "scipy.optimize.*", "scipy.signal", "scipy.signal.*", "scipy.spatial",
         "scipy.spatial.*"),
-        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
 }
 _EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft",
                 "random.orthogonal": "numpy.linalg.qr", "nn.initializers.": "numpy.linalg.qr"}

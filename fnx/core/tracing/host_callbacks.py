@@ -45,9 +45,9 @@ def expected_results(shapes: Any) -> CallbackResults:
     avals = []
     for i, x in enumerate(leaves):
         if not (hasattr(x, "shape") and hasattr(x, "dtype")):
-            raise ArgumentError("expected things with shape and dtype as result_shape_dtypes, got "
+            raise ArgumentError("expected objects with shape and dtype as result_shape_dtypes, got "
                                 f"{type(x).__name__}{_path_suffix(structure, i)}",
-                                hint="give fnx.ShapeDtypeStruct(shape, dtype) for each array")
+                                hint="pass fnx.ShapeDtypeStruct(shape, dtype) for each array")
         avals.append(Aval(tuple(x.shape), as_dtype(x.dtype)))
     return CallbackResults(structure, tuple(avals))
 
@@ -146,7 +146,7 @@ class _CallbackCall:
                  name: str) -> None:
         if not callable(f):
             raise ArgumentError(f"expected a function to call, got {type(f).__name__}",
-                                hint="pass the function itself, and its arguments behind it")
+                                hint="pass the function itself, then its arguments")
         self.f, self.bound, self.name, self.loc = f, bound, name, current_loc.loc
         self.discards_results, self.results = results is None, results or NO_RESULTS
         self.leaves, self.tree = tree.flatten((args, kwargs))
@@ -159,8 +159,9 @@ class _CallbackCall:
                 self.arrays.append(asarray(x))
                 self.leaf_positions.append(i)
             elif isinstance(x, ValueOperators):
-                raise KernelError(f"{name}: expected arrays, got {x!r}", hint="a kernel calls no "
-                                  "Python when it runs; k.print shows its values")
+                raise KernelError(f"{name}: expected arrays, got {x!r}",
+                                  hint="a running kernel cannot call Python; print values with "
+                                       "k.print")
         self.types = [(x._shape, x._dtype) for x in self.arrays]
 
     def key(self) -> Any:
@@ -216,7 +217,8 @@ class _CallbackCall:
 
     def _wrong(self, message: str) -> CallbackError:
         return CallbackError(f"{self.name}: {message}", loc=self.loc,
-                             hint="return what result_shape_dtypes says")
+                             hint="return arrays with the structure, shapes and dtypes of "
+                                  "result_shape_dtypes")
 
 
 def callback_name(what: str, f: Any) -> str:

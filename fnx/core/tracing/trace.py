@@ -170,7 +170,8 @@ def _missing_attribute(error: AttributeError) -> UnknownNameError:
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     result = UnknownNameError("an Array", str(error.name), dir(error.obj),
-                              "fnx.numpy has the functions that take it, dir(x) lists its own")
+                              "use the functions of fnx.numpy; dir(x) lists the methods of an "
+                              "array")
     if traceback is not None:
         result.loc = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
     return result
@@ -184,7 +185,7 @@ def function_name(f: Callable[..., Any]) -> str:
 def _split_aux(out: Any, name: str) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise ArgumentError(f"has_aux=True: expected {name} to return (result, aux), got "
-                            f"{type(out).__name__}", hint="return a tuple of two")
+                            f"{type(out).__name__}", hint="return a tuple (result, aux)")
     return out
 
 

@@ -194,7 +194,7 @@ class Loops:
                               hint="give the range this name in the kernel: k.range(n, name)")
         if self.leaves[name].carries and not isinstance(step, Order):
             raise KernelError(f"{step}: expected a range without carried values, got {name!r}",
-                              hint="its iterations follow one another; tile the ranges around it")
+                              hint="its iterations are sequential; tile the ranges around it")
         return self.leaves[name]
 
     def _check_rolled(self, step: Collect) -> None:

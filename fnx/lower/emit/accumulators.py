@@ -251,7 +251,7 @@ class CarriedValues(_LoopValues):
                if n.ranges & condition.ranges):
             raise KernelError("expected the condition of a loop to be made of its carried values; "
                               "got one with a fold over a loop inside",
-                              hint="carry the folded value, and compare it")
+                              hint="carry the reduced value and compare it")
         lines, all_stopped = self.lines, None
         for at in self.values.expansions[condition.ranges].instances():
             value = self.values.value(condition, at)

@@ -148,8 +148,8 @@ class _Emitter:
         """Emit a barrier."""
         if self.guarded or any(s.node.op is ops.LOOP and s.outer_depth < inner.depth
                                for s in inner.statements):
-            raise KernelError("expected memory that threads share filled where all of them come",
-                              hint="stage it outside of the loop that some of them leave early")
+            raise KernelError("expected shared memory to be filled where all threads arrive",
+                              hint="stage it outside the loop that some threads leave early")
         self.lines.put(ops.SYNC, dtypes.void, ())
 
     def numbered(self, inner: LoopNest, r: UOp) -> None:

@@ -179,7 +179,7 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
                           f"closes, got {node}", hint="change the order of the loops")
     if any(r.arg.kind in PARALLEL_KINDS for r in inner):
         raise KernelError("expected a range that workers share, and nothing folds or fills over",
-                          hint="make it SEQ, or split it and fold the parts in another kernel")
+                          hint="make it SEQ, or split it and reduce the parts in another kernel")
 
 
 def _order_stores(statements: list[Statement], disjoint: bool) -> None:

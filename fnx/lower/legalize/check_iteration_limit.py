@@ -36,7 +36,7 @@ def check_iteration_limit(program: UOp, target: Target) -> UOp:
             f"{target.name}: expected loops of at most {target.max_steps:,} iterations in a "
             "thread, "
             f"after which this driver ends them, got up to {total:,}", loc=next(iter(locs), None),
-            hint="compute it in parts, or on another device")
+            hint="split the computation, or use another device")
     return program
 
 

@@ -53,9 +53,9 @@ def check_index_width(program: UOp, target: Target) -> UOp:
     for node, bounds in bounds_of(program, nearest_zero=True).items():
         if not _fits_int32(bounds):
             raise KernelError(
-                f"{target.name}: expected places and lengths of loops below 2**31, got up to "
+                f"{target.name}: expected indices and loop lengths below 2**31, got up to "
                 f"{bounds[1]}", loc=node.loc,
-                hint="compute it in parts, or on a device with integers of 64 bits")
+                hint="split the computation, or use a device with 64-bit integers")
     return program
 
 

@@ -68,7 +68,8 @@ def _check_parallel_range(stores: Sequence[UOp], loop: ScheduledLoop) -> None:
         if node.op in (ops.REDUCE, ops.STAGE, ops.LOOP) and r in bound_ranges(node):
             raise KernelError(f"parallel({loop.name!r}): expected a range of the result, got "
                               "one that a sum or another fold runs over",
-                              hint="how a sum is split must not depend on the workers")
+                              hint="parallelize a range of the output: a sum must not depend on "
+                                   "the number of workers")
     for store in stores:
         if r not in store.ranges:
             raise KernelError(f"parallel({loop.name!r}): expected every store to depend on it; "

@@ -43,7 +43,7 @@ def roll_epilogue(kernel: UOp, step: Collect) -> UOp:
     reductions = [n for n in nodes if n.op is ops.REDUCE and tile_range in n.ranges]
     if tile_range is not None and any(tile_range not in store.ranges for store in kernel.src):
         raise KernelError(f"{step}: expected a range of all results",
-                          hint="what is collected is a tile of results: name one of its ranges")
+                          hint="name a range of the output tile")
     if tile_range is None or not reductions:  # loops of extent 1 were removed
         return kernel
     positions = {i: at for at, i in enumerate(kernel.arg.order)}

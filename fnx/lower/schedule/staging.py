@@ -103,7 +103,7 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
     if not replacements:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",
-                          hint="name a loop further out, or leave the stage away")
+                          hint="name an outer loop, or remove the stage")
     arg = kernel.arg
     return build.kernel(substitute(kernel.src, replacements), arg.name, order, arg.stores_disjoint,
                         arg.index_fits_int32)

@@ -94,11 +94,11 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
     try:
         array = asarray(x)
     except FnxError as e:
-        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
+        raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{type(x).__name__}",
-                        hint="choose the arguments to differentiate in with argnums") from e
+                        hint="choose the arguments to differentiate with argnums") from e
     if not array._dtype.is_float and not allow_int:
-        raise GradError(f"expected a float array to differentiate in at {where(i)}, got "
+        raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{array._aval}",
                         hint="convert it with .astype(float32), choose other arguments with "
                              "argnums, or pass allow_int=True")
@@ -111,7 +111,7 @@ def check_like(x: Any, aval: Aval, what: str, of: str) -> UOp:
     array = asarray(x)
     if array.shape != shape:
         raise ShapeError(f"expected {what} of shape {shape}, got {array.shape}",
-                         hint=f"give one element for each element of {of}")
+                         hint=f"pass an array with one element for each element of {of}")
     if array._dtype is not dtype and not (array.weak and array._dtype.is_float):
         raise DTypeError(f"expected {what} of {dtype}, got {array._dtype}",
                          hint=f"convert it with .astype({dtype})")
@@ -131,7 +131,7 @@ def resolve_argnums(argnums: int | Sequence[int], n: int, kind: str, name: str) 
             i = operator.index(number)
         except TypeError:
             raise ArgumentError(f"{kind} of {name}: expected an integer, or several, as argnums; "
-                                f"got {argnums!r}", hint="0 is the first argument") from None
+                                f"got {argnums!r}", hint="argument positions start at 0") from None
         if not -n <= i < n:
             raise ArgumentError(f"{kind} of {name}: expected argnums among {n} positional "
                                 f"arguments, got {argnums}",
@@ -178,6 +178,6 @@ def tangent_nodes(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
         if tree.structure(x) != tree.LEAF or is_no_derivative(x):
             raise PytreeError(f"expected a tangent for {layout.path(i)}, which is {aval}, got "
                               f"{'float0' if x is not None and is_no_derivative(x) else repr(x)}",
-                              hint="give zeros where the direction has none")
+                              hint="pass zeros where the tangent is zero")
         out.append(check_like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
     return out

@@ -39,5 +39,5 @@ class CallbackRule(HigherOrderRule):
 
 def _raise_no_derivative(node: UOp) -> NoReturn:
     raise GradError(f"expected a derivative for {node.arg.name}, it has none",
-                    hint="call it in a function with custom_jvp or custom_vjp, or give it "
+                    hint="wrap it in a function with custom_jvp or custom_vjp, or pass it "
                          "fnx.lax.stop_gradient of its arguments", loc=node.loc)

@@ -78,8 +78,8 @@ class CustomOpRule(HigherOrderRule):
         slots = tuple(range(len(saved), bwd.arg.n_params))
         form: Linearized = yield bwd, TransposeRuleKey(
             slots, slots, tuple([i for i, _ in active]), f"the vjp of {arg.name}",
-            "its transpose would be the jvp: write it linear in its cotangent, give the function "
-            "a jvp, or use reverse mode")
+            "forward mode transposes it: make it linear in its cotangent, define a jvp, or use "
+            "reverse mode")
         operands = [*saved, *[build.const(0, dtype, shape) for shape, dtype in _float_outs(node)]]
         transposed, _ = form.vjp(operands, build_calls.call(form.forward_of(bwd), operands),
                                  [t for _, t in active], None)
@@ -149,7 +149,7 @@ class CustomOpRule(HigherOrderRule):
         _reject_tangent_effects(node, rule, tuple(slots.values()))
         form: Linearized = yield rule, TransposeRuleKey(
             tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",
-            "reverse mode transposes it: write it linear in its tangents, or give it a vjp",
+            "reverse mode transposes it: make it linear in its tangents, or define a vjp",
             masked, those(needs_mask), risky)
         forward = form.forward_of(rule)  # its results and residuals do not read tangents
         to = {x: zeros_like(x) for i, x in build.params(forward).items() if i >= len(args)}
@@ -162,7 +162,7 @@ class CustomOpRule(HigherOrderRule):
     def _rule(self, node: UOp, name: str) -> UOp:
         """Return a rule, with the calls of its own function unrolled."""
         if name not in node.arg.rules:
-            raise GradError(f"expected a rule for {node.arg.name}, it has none that serves here: "
+            raise GradError(f"expected a {name} rule for {node.arg.name}, got rules: "
                             f"{', '.join(node.arg.rules) or 'none'}", loc=node.loc)
         return unroll_recursion(node, node.src[1 + node.arg.rules.index(name)])
 
@@ -184,11 +184,11 @@ def _reject_active_captures(node: UOp, active: Sequence[bool]) -> None:
         if active[i] and _has_derivative_in(node.src[0], i):
             x = accessors.operands(node)[i]
             raise GradError(
-                f"expected {node.arg.name} to be differentiated in its arguments only, got a "
-                f"derivative in {x.dtype}{list(x.shape)} that it closes over"
+                f"expected {node.arg.name} to be differentiated with respect to its arguments "
+                f"only, got a derivative for {x.dtype}{list(x.shape)} that it closes over"
                 f"{f' (of {format_location(x.loc)})' if x.loc else ''}",
-                hint="its rules say nothing of that: pass the array as an argument, or wrap it in "
-                     "lax.stop_gradient", loc=node.loc)
+                hint="its rules do not cover closed-over arrays: pass the array as an argument, "
+                     "or wrap it in lax.stop_gradient", loc=node.loc)
 
 
 def _reject_tangent_effects(node: UOp, rule: UOp, tangents: Container[int]) -> None:

@@ -26,7 +26,7 @@ def drop_effects(body: UOp, what: str = "a loop that reverse mode runs again",
         if node.op is not ops.GETTUPLE or src[0].op is not ops.CALLBACK or not src[0].arg.effect:
             return None
         if node.arg:
-            raise GradError(f"expected no result of {src[0].arg.name} in {what}",
+            raise GradError(f"expected {what} not to use a result of {src[0].arg.name}",
                             hint=f"call it without an effect (pure_callback), or {hint}",
                             loc=node.loc)
         token: UOp = src[0].src[1]

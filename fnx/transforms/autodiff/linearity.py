@@ -61,8 +61,8 @@ def _not_linear_error(node: UOp, does: str) -> GradError:
     return GradError(f"expected a function that is linear in its arguments, got one that {does}: "
                      f"{node.op} of {node.dtype}{list(node.shape)}",
                      locs=node.locs if node.src else (),
-                     hint="what does not depend on the arguments may only multiply them; use vjp "
-                          "for functions that are not linear")
+                     hint="only multiply the arguments by constants; use vjp for nonlinear "
+                          "functions")
 
 
 @register_derivation(LinearityKey)
@@ -135,7 +135,7 @@ def _join_kinds(node: UOp, kinds: Sequence[LinearKind], other_kinds: Sequence[Li
     """Join the kinds of values of which either may be present."""
     def join(a: LinearKind, b: LinearKind) -> LinearKind:
         if {a, b} == {CONSTANT, LINEAR}:
-            raise _not_linear_error(node, "hands on a constant in the place of one of them")
+            raise _not_linear_error(node, "returns a constant in place of one of them")
         return a if b is ZERO else b
     return tuple(map(join, kinds, other_kinds))
 

@@ -187,8 +187,8 @@ def flatten_arrays(argument: Any, what: str) -> tuple[list[Array], tree.TreeDef]
                 leaves[i] = asarray(x)
             except FnxError as e:
                 raise DTypeError(f"expected arrays or numbers, got {type(x).__name__} at "
-                                 f"{leaf_path(structure, i, what)}", hint="what is no array can be "
-                                 "closed over by the function") from e
+                                 f"{leaf_path(structure, i, what)}",
+                                 hint="close over values that are not arrays") from e
     return leaves, structure
 
 
@@ -248,11 +248,11 @@ def check_carry(what: str, body: Body, structure: tree.TreeDef, before: Sequence
         kind = ShapeError if a.shape != b.shape else DTypeError
         raise kind(f"expected {leaf_path(structure, i, what)} of {body.name} to keep its type "
                    f"{a.dtype}{list(a.shape)}, got {result_type(b)} from one step",
-                   hint="each step has to take what the one before returned: give the first "
-                   "value this type and shape, or convert the result with "
+                   hint="a step must return a carry of the type that it takes: give the initial "
+                        "value this type and shape, or convert the result with "
                    f".astype({a.dtype})" if kind is DTypeError else
-                   "each step has to take what the one before returned: give the first value the "
-                   "shape that the step returns")
+                   "a step must return a carry of the type that it takes: give the initial value "
+                   "the shape that the step returns")
 
 
 def result_type(node: UOp) -> str:

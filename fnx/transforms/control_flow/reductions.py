@@ -49,7 +49,8 @@ def reduce_axes(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequen
     body = trace_body(f, [*avals, *avals], args_tree(structure, structure), caller)
     if body.effects:
         raise ArgumentError(f"expected {body.name} without effects, got one that calls Python",
-                            hint="a fold applies it as often as it likes; use scan for each step")
+                            hint="a reduction may call it any number of times; use scan to call "
+                                 "it once per step")
     check_structure("result", body, structure, body.out_tree)
     check_carry("result", body, structure, inits, body.function.src)
     monoids = match_monoids(body)

@@ -68,9 +68,9 @@ def _carry_and_result(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
     out = body.out_tree
     kind = None if out.pytree_type is None else out.pytree_type.kind
     if kind not in (tuple, list) or len(out.subtrees) != 2:
-        raise PytreeError(f"expected {body.name} to return (carry, result of the step), got "
+        raise PytreeError(f"expected {body.name} to return (carry, output of the step), got "
                           f"{tree.describe_structure(out)}",
-                          hint="return carry, None where a step has no result")
+                          hint="return (carry, None) if a step has no output")
     carry, y = out.subtrees
     return carry, y
 
@@ -81,14 +81,15 @@ def scan_length(xs: Sequence[Array], structure: tree.TreeDef, length: int | None
         if not x.shape:
             raise ShapeError(f"expected arrays with a leading axis to scan over, got {x._aval} at "
                              f"{leaf_path(structure, i, 'xs')}",
-                             hint="close over what all steps share")
+                             hint="close over values that all steps share")
         if length is None:
             length = x.shape[0]
         elif x.shape[0] != length:
             where = leaf_path(structure, 0, "xs") if x.shape[0] != xs[0].shape[0] else "length="
             raise ShapeError(f"expected one length, got {length} of {where} and {x.shape[0]} of "
                              f"{leaf_path(structure, i, 'xs')}",
-                             hint="the leading axes of all arrays are as long as there are steps")
+                             hint="give all arrays the same leading axis length, the number of "
+                                  "steps")
     if length is None:
         raise ArgumentError("expected arrays to scan over or a length, got neither",
                             hint="pass length=, the number of steps")

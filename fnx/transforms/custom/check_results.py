@@ -188,7 +188,7 @@ def check_cotangents(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], i
         got = f"{type(out).__name__} of {len(out)}" if isinstance(out, tuple | list) else \
             type(out).__name__
         raise info.error(f"a tuple of {n}, one for each argument that is differentiated", got,
-                         "end it with `return (ct,)` where there is one argument; None is zero")
+                         "end it with `return (ct,)` if there is one argument; None means zero")
     cts: list[Array] = []
     ct_indices: list[int] = []
     remaining_avals = iter(avals)
@@ -228,7 +228,7 @@ def _collect_children(ct: Any, structure: tree.TreeDef, path: str, avals: Any, i
     if not fits:
         raise info.error(f"cotangent{path} like the argument, {structure}",
                          f"{tree.structure(ct)}",
-                         "return a cotangent for each array of the argument; None is zero")
+                         "return a cotangent for each array of the argument; None means zero")
     for key, child, inner in zip(container.keys(data, len(children)), children, structure.subtrees):
         _collect_cts(child, inner, f"{path}{key}", avals, info, cts, ct_indices)
 
@@ -242,8 +242,7 @@ def _check_like(x: Any, want: Aval, info: RuleInfo, what: str, of: str) -> Array
         array._dtype.is_float or array._dtype.is_integer)
     if array._shape != want.shape or not same:
         raise info.error(f"{what} like the {of}, {_type_text(want)}", _type_text(array._aval),
-                         "reduce or convert it: a derivative has the shape and dtype of what "
-                         "it belongs to")
+                         "reduce or convert it: a derivative has the shape and dtype of its value")
     return Array(build.cast(array._node, want.dtype), want.weak)
 
 

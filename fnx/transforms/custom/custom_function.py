@@ -199,7 +199,7 @@ class CustomFunction(Transformed[P, R]):
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         diff_args, fixed = self._split(_to_positional(self._f, self._name, args, kwargs))
         if not self._user_rules:
-            raise RuleError(f"expected rules for {self._name}, which {self.kind} has made, got "
+            raise RuleError(f"expected rules for {self._name}, made with {self.kind}, got "
                             "none", hint=self.missing)
         arrays, key = self._arguments.key(diff_args, {})
         if not scope.is_open() or self.derivatives_only and all(
@@ -307,7 +307,7 @@ class CustomFunction(Transformed[P, R]):
         else:
             raise RuleError(f"expected the rules of {self._name} to close over the same arrays "
                             f"each time that they are traced, got others {MAX_ROUNDS} times",
-                            hint="make random numbers and the like outside of them")
+                            hint="create random numbers and other new arrays outside the rules")
         functions = [close_over(traced, captures, effects)[0],
                      *[close_over(r.traced, captures, effects)[0] for r in rules]]
         ct_indices = next((r.ct_indices for r in rules if r.name == "bwd"), ())
@@ -399,8 +399,8 @@ def _to_positional(f: Callable[..., Any], name: str, args: tuple[Any, ...], kwar
         what = f"{unknown[0]!r} by name" if unknown else f"{len(args)} by position"
         raise ArgumentError(f"{name}: expected arguments for {', '.join(names) or 'nothing'}, "
                             f"got {what}",
-                            hint="rules take arguments by position: give each a parameter that "
-                                 "has one")
+                            hint="rules take arguments by position: give the function positional "
+                                 "parameters")
     out = list(args)
     for p in plain[len(args):]:
         if p.name not in kwargs and p.default is p.empty:
@@ -419,7 +419,7 @@ def _nondiff_args(f: Callable[..., Any], kind: str, name: str, numbers: Sequence
         raise ArgumentError(f"{kind} of {name}: expected nondiff_argnames among "
                             f"{', '.join(plain)}, got {wrong[0]!r}")
     if any(type(i) is not int for i in numbers):
-        raise ArgumentError(f"{kind} of {name}: expected whole numbers as nondiff_argnums, got "
+        raise ArgumentError(f"{kind} of {name}: expected integers as nondiff_argnums, got "
                             f"{tuple(numbers)!r}")
     out = {i if i >= 0 else i + len(plain) for i in numbers} | {plain.index(n) for n in names}
     has_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters_of(f))

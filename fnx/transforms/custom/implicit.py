@@ -71,7 +71,7 @@ def _trace_equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
     leaves, structure = tree.flatten(x)
     arrays = [asarray(v) for v in leaves]
     closed = _trace(f, arrays, structure, by)
-    _check_like(f"{by}: expected {function_name(f)} to return what is like its argument",
+    _check_like(f"{by}: expected {function_name(f)} to return a result like its argument",
                 (closed.out_tree, [out.shape for out in closed.outs]), x)
     return _Equation(closed, f)
 
@@ -94,7 +94,7 @@ def _check_solution(by: str, solver: Solver, result: Any, like: Any, has_aux: bo
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):
         raise PytreeError(f"{by}: expected {function_name(solver)} to return (solution, aux), as "
                           f"has_aux=True says, got {type(result).__name__}",
-                          hint="return a tuple of two")
+                          hint="return a tuple (solution, aux)")
     leaves, structure = tree.flatten(result[0] if has_aux else result)
     _check_like(f"{by}: expected {function_name(solver)} to return a solution that is like the "
                 "unknowns", (structure, [asarray(v)._shape for v in leaves]), like)
@@ -220,7 +220,7 @@ class _LinearSystem:
         def back(saved: Any, ct: Any) -> Any:
             if adjoint is None:
                 raise GradError(f"expected a transpose_solve for {name} in reverse mode, got none",
-                                hint="give it to custom_linear_solve, or say symmetric=True")
+                                hint="pass it to custom_linear_solve, or pass symmetric=True")
             consts, x = saved
             if not _has_floats(x):
                 return _zero_tangent(consts), _zero_tangent(x)

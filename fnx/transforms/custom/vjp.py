@@ -268,5 +268,5 @@ def _residual(x: Any, structure: pytree.TreeDef, i: int, info: RuleInfo) -> Arra
     except FnxError:
         raise info.error(f"arrays in what it saves, at saved"
                          f"{pytree.keystr(pytree.paths(structure)[i])}", type(x).__name__,
-                         "save arrays and numbers; what is no array goes into "
+                         "save arrays and numbers; pass other values through "
                          "nondiff_argnums") from None

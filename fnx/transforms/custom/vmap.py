@@ -184,8 +184,8 @@ class VmapRule:
             used_params = build.params(batched_fn)
             if any(b and i in used_params for i, b in enumerate(batched[:n])):
                 info = RuleInfo(self.rule, "vmap", self.name)
-                raise RuleError(f"expected {info.text} to close over what is the same for all "
-                                "lanes, got an array that each lane has its own of",
+                raise RuleError(f"expected {info.text} to close over unbatched values only, got a "
+                                "batched array",
                                 hint="pass it as an argument")
         return batched_fn, differ
 
@@ -198,8 +198,9 @@ class VmapRule:
         if new_captures or traced.tokens and not self.effects:
             info = RuleInfo(self.rule, "vmap", self.name)
             what = "an array" if new_captures else "an effect"
-            raise BatchSizeError(f"expected {info.text} to close over the same for all batches, "
-                                 f"got {what} more for {size} lanes of {sum(batched)} arguments",
+            raise BatchSizeError(f"expected {info.text} to close over the same values for all "
+                                 f"batches, got {what} more for {size} lanes of {sum(batched)} "
+                                 "arguments",
                                  hint="pass arrays as arguments, and print in all cases or in none")
         return fn, differ
 
@@ -229,5 +230,5 @@ class VmapRule:
             tree.leaves(which)
         if len(parts) != self.out_tree.num_leaves or not all(type(b) is bool for b in parts):
             raise info.error(f"out_batched like the result, {self.out_tree}", f"{which!r}",
-                             "say of each array of the result whether it has a batch axis")
+                             "return for each array of the result whether it has a batch axis")
         return parts

@@ -135,11 +135,11 @@ class ArgFlattener:
         method = getattr(type(x), self.function, None)
         if getattr(method, "__wrapped__", None) is self.f:
             kind = type(x).__name__
-            return (f"it is the self of a method of {kind}: make {kind} a pytree with "
+            return (f"this is self of a method of {kind}: make {kind} a pytree with "
                     "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name "
                     "it in static_argnums=0 if it never changes")
-        static = ("an argument that is neither array nor number goes into static_argnums or "
-                  "static_argnames")
+        static = ("pass a value that is not an array or a number as a static argument "
+                  "(static_argnums, static_argnames)")
         if type(x).__module__ in ("builtins", "numpy"):
             return static
         return (f"make {type(x).__name__} a pytree with fnx.tree_util.register_dataclass, so that "
@@ -172,7 +172,8 @@ class ArgFlattener:
                 raise StaticArgumentError(
                     f"expected a hashable value for static argument {name!r} of "
                     f"{self.function}, got {type(value).__name__}",
-                    hint="pass a tuple or a frozen dataclass instead, or make it dynamic") from e
+                    hint="pass a tuple or a frozen dataclass, or do not make the argument "
+                         "static") from e
         return (tuple([x for i, x in enumerate(args) if i not in static]),
                 {k: v for k, v in kwargs.items() if k not in self.names},
                 tuple([(name, StaticValue(value)) for name, value in values]))
@@ -234,7 +235,7 @@ def positional_names(f: Callable[..., Any], option: str, numbers: tuple[int, ...
     for i in numbers:
         if not isinstance(i, int):
             raise StaticArgumentError(f"expected an integer, or several, as {option}; got {i!r}",
-                                      hint="0 is the first argument; names go into "
+                                      hint="argument positions start at 0; pass names in "
                                            "static_argnames")
         if not has_varargs and not -len(names) <= i < len(names):
             raise StaticArgumentError(f"expected {option} below {len(names)}, got {i}",
@@ -312,8 +313,8 @@ class Donation:
                     first = first_use.setdefault(id(x._storage), i)
                     if first != i and (i in donated or first in donated):
                         raise DonatedError(
-                            f"arguments {first} and {i} of {self.function}: expected donated "
-                            "arrays to be given once, got the same array twice",
+                            f"arguments {first} and {i} of {self.function}: expected each donated "
+                            "array once, got the same array twice",
                             hint="pass x.copy() for one of them")
 
     def consumer_of(self, args: tuple[Any, ...],

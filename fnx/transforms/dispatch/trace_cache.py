@@ -148,8 +148,8 @@ class TraceCache(Generic[T]):
             self._retraces[name_part] += not scope.is_open()
             if self._retraces[name_part] == WARN_AFTER and not scope.is_open():
                 _warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because its "
-                      f"arguments differed ({why} now): pad arrays to a few shapes, make a "
-                      "static argument one that is data, or make a function for each")
+                      f"arguments differed ({why} now): pad arrays to a few shapes, pass a static "
+                      "argument as an array, or use a function for each")
 
     def _record_miss(self, why: str) -> None:
         self.misses = [*self.misses[-MAX_MISSES + 1:], why]

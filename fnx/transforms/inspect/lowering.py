@@ -176,8 +176,8 @@ class Lowering(SignatureInfo):
         nodes = {"graph": self.graph, "simplified": self.simplified, "commands": self.commands}
         if dialect is not None and dialect not in nodes:
             raise ArgumentError(f"compiler_ir: expected {', '.join(nodes)} or None, got "
-                                f"{dialect!r}", hint="fnx has an IR of its own; .text(step) and "
-                                ".llvm() say more")
+                                f"{dialect!r}",
+                                hint="fnx has its own IR: use .text(step) or .llvm()")
         return nodes[dialect or "graph"]
 
     def cost_analysis(self) -> dict[str, float]:

@@ -43,7 +43,7 @@ def record_timeline(cached_trace: CachedTrace, executable: Executable, avals: Se
     why = _why_not_runnable(cached_trace, executable.block.commands)
     if why:
         raise ArgumentError(f"expected a program that can run for a reader; this one {why}",
-                            hint="fnx.profile(f)(*args) times a call of yours")
+                            hint="use fnx.profile(f)(*args) to time a call")
     device: Any = executable.device
     longest = max([n for shape, *_ in avals for n in shape], default=1)
     values = map(_known_value, arguments or [None] * len(avals))

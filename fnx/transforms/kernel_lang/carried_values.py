@@ -89,5 +89,6 @@ def _check_closed(stores: Sequence[UOp]) -> None:
     for store in stores:
         if store in free:
             raise KernelError(
-                "expected values of a loop to be used inside it, got one that is stored after it",
-                hint="return it from the step: k.loop gives the last values", loc=store.loc)
+                "expected loop values to be used inside the loop, got a store after it",
+                hint="return the value from the step: k.loop returns the final "
+                     "values", loc=store.loc)

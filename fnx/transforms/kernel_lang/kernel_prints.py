@@ -137,7 +137,7 @@ def collect_prints(tracing: KernelTrace, first_slot: int) -> tuple[Prints, list[
         if math.prod(shape) > MAX_LINES:
             raise KernelError(f"print: expected at most {MAX_LINES} iterations, got "
                               f"{math.prod(shape)}", loc=printed.loc,
-                              hint="print what depends on fewer ranges, or give smaller arrays")
+                              hint="print a value over fewer ranges, or pass smaller arrays")
         for store in stores:
             old = accessors.buffer(store)
             slot = first_slot + old.arg.slot - FIRST_SLOT

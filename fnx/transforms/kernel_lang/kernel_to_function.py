@@ -109,7 +109,7 @@ def check_size(node: UOp, ranges: Iterable[UOp]) -> None:
     """Reject an array that is too large to allocate."""
     n = math.prod(map(trip_count, ranges))
     if n > MAX_ELEMENTS:
-        raise GradError(f"expected a kernel whose derivative fits memory, got one that needs an "
+        raise GradError(f"expected a kernel whose derivative fits in memory, got one that needs an "
                         f"array of {n} elements, one for each iteration that this line is run in",
                         hint="give fnx.call a vjp= (or a jvp=), itself made of kernels",
                         loc=node.loc)

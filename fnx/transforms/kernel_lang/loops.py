@@ -34,7 +34,7 @@ def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
     """Run ``step`` n times on carried values; return their final values."""
     if not first:
         raise KernelError("loop: expected first values, got none",
-                          hint="iterations that hand nothing on are a k.range")
+                          hint="use k.range for iterations without carried values")
     tracing = current()
     kinds = [kind_of(x) for x in first]
     body = _TracedLoop(tracing, n, step, first, until, name)
@@ -88,8 +88,8 @@ class _TracedLoop:
         values = list(returned) if isinstance(returned, tuple | list) else [returned]
         if len(values) != len(self.first):
             raise KernelError(f"loop: expected {len(self.first)} next values, got "
-                                 f"{len(values)}", hint="step returns one value for each that it "
-                                 "is given after the iteration")
+                                 f"{len(values)}",
+                                 hint="return one value from the step for each carried value")
         self.types = [None if is_weak and w else t
                       for (t, is_weak), w in zip(map(kind_of, values), weak)]
         self.scope = scope

@@ -81,7 +81,7 @@ class Reference(NotAValue):
         if self.ndim != 1:
             raise KernelError(f"expected a reference with one axis to iterate over, got "
                               f"{self.name!r} of shape {self.shape}",
-                              hint="a loop over places is a range: i = k.range(x.shape[0])")
+                              hint="loop over elements with a range: i = k.range(x.shape[0])")
         return iter([self[i] for i in range(self.shape[0])])
 
     def __getitem__(self, index: Any) -> Value:
@@ -127,9 +127,9 @@ class Reference(NotAValue):
         if self._written:
             raise KernelError(
                 f"expected a read of an input, got one of the output {self.name!r}",
-                hint="keep the value in a variable; o.combine('add', i, v) adds to a place; "
-                "iterations do not see each other's results: a running sum is "
-                "k.sum(..., valid) over a second range, or fnx.numpy.cumsum")
+                hint="keep the value in a variable; o.combine('add', i, v) accumulates into an "
+                     "element; for a running sum use k.sum(..., valid) over a second range, or "
+                     "fnx.numpy.cumsum")
         where = None if valid is None else as_condition(valid)
         nodes = self._index_nodes(index)
         guard = self._tracing.guard()
@@ -146,7 +146,7 @@ class Reference(NotAValue):
         check_owner(f"reference {self.name!r}", self._tracing)
         if not self._written:
             raise MutationError(f"expected a store to an output, got one to {self.name!r}",
-                                hint="name one more result in out= and write that")
+                                hint="declare another output in out= and write to it")
         tracing = self._tracing
         dtype = self._buffer.dtype
         to, weak = number_kind(value)
@@ -162,9 +162,10 @@ class Reference(NotAValue):
             store = build.store(build.index_into(self._buffer, *nodes), as_node(value, dtype),
                                 where, monoid)
             if not tracing.ended.isdisjoint(store.ranges):
-                raise KernelError(f"{self.name}: expected values of a loop to be used inside it, "
-                                  "got one that is stored after it",
-                                  hint="return it from the step: k.loop gives the last values")
+                raise KernelError(f"{self.name}: expected loop values to be used inside the loop, "
+                                  "got a store after it",
+                                  hint="return the value from the step: k.loop returns the final "
+                                       "values")
             if checked and tracing.scopes:  # checked once all carried ranges are known
                 tracing.written[store] = current_loc.loc
             elif checked:
@@ -188,8 +189,9 @@ class Reference(NotAValue):
                 bounds = symbolic.bounds(i)
                 raise OutOfBoundsError(
                     f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {bounds[0]} to "
-                    f"{bounds[1]}", hint="use load(..., valid=condition) where the index may be "
-                    "outside" if valid is None else "valid= holds where the index is outside")
+                    f"{bounds[1]}", hint="use load(..., valid=condition) if the index may be out "
+                    "of bounds" if valid is None else "valid= is true for an out-of-bounds index: "
+                    "narrow the condition")
             if config.check_index:
                 self._tracing.report(BoundsCheck(self.name, axis, n, user_location(3)), i, valid)
             if clamp and n > 0:
@@ -204,8 +206,8 @@ class Reference(NotAValue):
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self.shape):
             raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "
-                                   f"got {len(indices)}", hint="a place has one index an axis; "
-                                   "of a 0-d array it is x[()]")
+                                   f"got {len(indices)}",
+                                   hint="use one index per axis; for a 0-d array x[()]")
         return [as_index(i) for i in indices]
 
 
@@ -215,8 +217,9 @@ def _check_width(roots: Iterable[UOp]) -> None:
         overflow = accesses.overflow_bounds(node) if node.dtype is dtypes.index else None
         if overflow is not None:
             raise OutOfBoundsError(f"expected index arithmetic of 64 bits, got {overflow[0]} to "
-                                   f"{overflow[1]}", hint="clamp what is data before it is "
-                                   "multiplied: k.clip(x[i], 0, n)")
+                                   f"{overflow[1]}",
+                                   hint="clamp indices read from data before arithmetic: "
+                                        "k.clip(x[i], 0, n)")
 
 
 def _clamp(i: UOp, n: int, low: bool, high: bool) -> UOp:
@@ -235,22 +238,22 @@ def check_order(store: UOp, others: Iterable[UOp], loc: Location | None) -> None
     unindexed = [r for r in accesses.free_ranges(store) if r not in index]
     if store.arg is None and unindexed:
         raise KernelError(
-            f"{name}: expected each place to be written once, got a write for each "
-            f"value of range {range_names(unindexed)}",
-            hint="fold that range: k.sum(value, over=...), or combine: "
+            f"{name}: expected each element to be written once, got a write in each iteration of "
+            f"range {range_names(unindexed)}",
+            hint="reduce over that range with k.sum(value, over=...), or accumulate: "
             f"{name}.combine('add', index, value)", loc=loc)
     if store.arg is None and not accesses.is_written_once(store):
         raise KernelError(
-            f"{name}: expected each place to be written once, got an index that two "
-            "iterations may share", hint=f"{name}.combine('set', index, value) keeps "
-            "the last one, 'add', 'min' and 'max' fold them", loc=loc)
+            f"{name}: expected each element to be written once, got an index that two iterations "
+            "may share", hint=f"{name}.combine('set', index, value) keeps the last value; 'add', "
+                              "'min' and 'max' accumulate", loc=loc)
     for other in others:
         if accessors.buffer(other) is accessors.buffer(store) and \
                 not accesses.may_share_loops(store, other):
             shared = [r for r in accesses.free_ranges(store) if r in other.ranges]
             raise KernelError(
-                f"{name}: expected two stores to write different places in the loop of "
-                f"{range_names(shared)}, got places that meet",
+                f"{name}: expected two stores to write different elements in the loop over "
+                f"{range_names(shared)}, got elements that overlap",
                 hint="make another k.range for the second store: it runs after the first",
                 loc=loc)
 

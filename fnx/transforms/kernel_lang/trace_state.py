@@ -113,7 +113,7 @@ def current() -> KernelTrace:
     """Return the kernel being traced in this thread."""
     if not OPEN.tracings:
         raise KernelError("expected to be called in a kernel",
-                          hint="a kernel is a function under fnx.call(out=...)")
+                          hint="call it in a function passed to fnx.call(out=...)")
     return OPEN.tracings[-1]
 
 
@@ -122,8 +122,7 @@ def check_owner(what: str, tracing: KernelTrace) -> None:
     if not OPEN.tracings or OPEN.tracings[-1] is not tracing:
         where = f"in kernel {OPEN.tracings[-1].name!r}" if OPEN.tracings else "after it"
         raise KernelError(f"expected {what} of kernel {tracing.name!r} to be used inside it, "
-                          f"got a use {where}", hint="what a kernel computes leaves it by a store "
-                          "to an output: o[i] = value")
+                          f"got a use {where}", hint="store results to an output: o[i] = value")
 
 
 def range_names(ranges: Sequence[UOp]) -> str:

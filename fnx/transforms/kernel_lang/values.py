@@ -56,8 +56,9 @@ class Value(ValueOperators):
         row = _NUMPY_OPERATORS.get(ufunc.__name__)
         if method != "__call__" or kwargs or row is None or isinstance(inputs[0], Value):
             raise KernelError(f"np.{ufunc.__name__}: expected an array or a number, got a value in "
-                              "a kernel", hint="in a kernel compute with operators and the "
-                              "functions of fnx.kernel, as k.sin(x)")
+                              "a kernel",
+                              hint="in a kernel use operators and the functions of fnx.kernel, as "
+                                   "k.sin(x)")
         return apply(row, *[x[()] if isinstance(x, np.ndarray) and not x.ndim else x
                             for x in inputs])  # np.less passes the number as a 0-d array
 
@@ -79,17 +80,17 @@ class Value(ValueOperators):
         return apply(OPERATORS[op], *operands)
 
     def __bool__(self) -> bool:
-        raise _unknown_error("choose with k.where(condition, a, b) instead of `if`")
+        raise _unknown_error("use k.where(condition, a, b) instead of `if`")
 
     def __float__(self) -> float:
-        raise _unknown_error("compute with it as it is; k.cast(x, dtype) converts it")
+        raise _unknown_error("compute with the kernel value directly; k.cast(x, dtype) converts it")
 
     def __int__(self) -> int:
-        raise _unknown_error("compute with it as it is; k.cast(x, dtype) converts it")
+        raise _unknown_error("compute with the kernel value directly; k.cast(x, dtype) converts it")
 
     def __index__(self) -> int:
-        raise _unknown_error("a loop over it is k.range(n), and what it chooses an argument of the "
-                             "kernel, as table[i]")
+        raise _unknown_error("for a loop use k.range(n); to look up a table pass it as an "
+                             "argument of the kernel and read table[i]")
 
     def __repr__(self) -> str:
         names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
@@ -97,7 +98,7 @@ class Value(ValueOperators):
 
 
 def _unknown_error(hint: str) -> KernelError:
-    return KernelError("expected a value that is known while tracing, got one of a kernel",
+    return KernelError("expected a concrete Python value, got a value in a kernel",
                        hint=hint)
 
 
@@ -119,8 +120,8 @@ class NotAValue(ValueOperators):
 
 
 def _no_value_error(x: NotAValue) -> KernelError:
-    return KernelError(f"expected a value, got the whole of {x.name!r}",
-                       hint="read one place: x[i], or x[()] of a 0-d array")
+    return KernelError(f"expected an element, got the whole array {x.name!r}",
+                       hint="read one element: x[i], or x[()] of a 0-d array")
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:
@@ -136,7 +137,7 @@ def kind_of(x: Any) -> tuple[DType, bool]:
     if isinstance(x, NotAValue):
         raise _no_value_error(x)
     raise KernelError(f"expected a value of the kernel or a number, got {type(x).__name__}",
-                      hint="an array comes in as an argument of the kernel")
+                      hint="pass arrays as arguments of the kernel")
 
 
 def number_kind(x: Any) -> tuple[DType, bool]:
@@ -163,7 +164,7 @@ def as_index(x: Any) -> UOp:
     if isinstance(x, Value) and x.dtype.is_integer:
         return build.cast(x.node, dtypes.index)
     raise KernelError(f"expected an index (a range, or an integer value), got {x!r}",
-                      hint="k.range(n) makes a range; slices are loops over one")
+                      hint="create a range with k.range(n); write a slice as a loop over it")
 
 
 def as_condition(x: Any) -> UOp:
@@ -230,10 +231,10 @@ def make_range(n: Any, name: str) -> Value:
     extent = symbolic.simplify(as_index(n))
     if extent.op is not ops.CONST:
         raise KernelError(
-            "range: expected a length that is known while tracing, got one that depends on "
+            "range: expected a concrete length, got one that depends on "
             + (f"range {range_names(sorted(extent.ranges, key=lambda r: r.arg.id))}"
                if extent.ranges else "data"),
-            hint="take the longest and mask the rest: j = k.range(n), "
+            hint="use the maximum length and mask the rest: j = k.range(n), "
             "x.load(i, j, valid=j <= i)")
     if symbolic.bounds(extent)[0] < 0:
         raise KernelError(f"range: expected a length >= 0, got {n!r}")
@@ -250,7 +251,7 @@ def ranges_of(name: str, over: Any) -> list[UOp]:
     for r in ranges:
         if not (isinstance(r, Value) and r.node.op is ops.RANGE):
             raise KernelError(f"{name}: expected ranges in over=, got {r!r}",
-                              hint="over= takes what k.range(...) returned")
+                              hint="pass ranges returned by k.range(...) as over=")
     return [r.node for r in ranges]
 
 

@@ -1,7 +1,7 @@
 """Verify a KERNEL from an untrusted source against the rules that tracing enforces.
 
     x[i + 8] over 16 places    fault: 0 <= index < 16 along axis 0 of 'x', got 8 to 23
-    o written where y[i] says  fault: each place once, got places that two iterations may share
+    o written where y[i] says  fault: each place once, got elements that two iterations may share
 
 Kernels from tracing have no fault here, except where ``checked=False`` left an access unproved.
 Each access is checked inside its loops: a value under a PER_ITERATION is the value in that
@@ -204,12 +204,12 @@ def _find_conflict(kernel: UOp, spend: Spend) -> NodeFault:
         spend(_proof_cost([store])
               * (needs_proof + sum(not _shares_rows(store, b) for b in others)))
         if needs_proof and not accesses.is_written_once(store):
-            return store, f"each place of {name_of(buffer)!r} to be written once", \
-                "places that two iterations may share"
+            return store, f"each element of {name_of(buffer)!r} to be written once", \
+                "elements that two iterations may share"
         if not all(_shares_rows(store, other) or accesses.may_share_loops(store, other)
                    for other in others):
-            return store, f"STOREs to other places of {name_of(buffer)!r} in one loop", \
-                "places that meet"
+            return store, f"STOREs to other elements of {name_of(buffer)!r} in one loop", \
+                "elements that overlap"
         others.append(store)
     for buffer, stores in stores_to.items():
         size = math.prod(map(build.const_of, accessors.dims(buffer)))
@@ -217,8 +217,8 @@ def _find_conflict(kernel: UOp, spend: Spend) -> NodeFault:
         plain = list(itertools.takewhile(
             lambda s: s.arg is None and not carried_values.may_be_skipped(s), stores))
         if size and not accesses.covers_buffer(plain, size):
-            return kernel, f"each place of {name_of(buffer)!r} to be written", \
-                "places that nothing writes"
+            return kernel, f"each element of {name_of(buffer)!r} to be written", \
+                "elements that nothing writes"
     return None
 
 

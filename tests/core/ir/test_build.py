@@ -172,7 +172,7 @@ def test_errors_say_where_what_and_how_to_mend_it() -> None:
         axes.broadcast_shapes((2,), (3,))
     text = str(caught.value)
     assert "test_build.py:" in text and "expected shapes that broadcast, got (2,) and (3,)" in text
-    assert "\n  How to mend it: insert axes" in text
+    assert "\n  Fix: insert axes" in text
     assert isinstance(caught.value, TypeError) and isinstance(caught.value, ValueError)
 
 

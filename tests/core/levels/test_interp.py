@@ -296,7 +296,7 @@ def test_two_iterations_that_write_one_place(limit: int, monkeypatch: pytest.Mon
     half = build.idiv(j, build.index_const(2))
     k = build.kernel([build.store(build.index_into(o, i, half),
                                   build.load(build.index_into(x, i, j)))], "k")
-    with pytest.raises(KernelError, match=r"o: two iterations write the place \(0, 0\)"):
+    with pytest.raises(KernelError, match=r"o: two iterations write the element \(0, 0\)"):
         run_kernel(k, [floats(3, 4), floats(3, 2)], ())
 
 
@@ -305,7 +305,7 @@ def test_a_store_that_reads_another_place_of_its_buffer() -> None:
     o = build.ref(0, F, [4], "o")
     k = build.kernel([build.store(build.index_into(o, i), build.load(
         build.index_into(o, build.add(i, build.index_const(1)))))], "k")
-    with pytest.raises(KernelError, match="o: a store reads another place"):
+    with pytest.raises(KernelError, match="o: a store reads another element"):
         run_kernel(k, [floats(4)], ())
     same = build.kernel([build.store(build.index_into(o, i),
                                      build.neg(build.load(build.index_into(o, i))))], "k")

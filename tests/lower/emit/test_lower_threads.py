@@ -226,7 +226,7 @@ def test_threads_do_not_wait_where_some_of_them_are_not() -> None:
     staged = build.load(build.index_into(build.stage(x, [u], 0, "SHARED"), t))
     o = build.index_into(build.ref(1, dtypes.float32, (8,)), t)
     kernel = build.kernel([build.store(o, staged)], "odd", (0, 1))
-    with pytest.raises(KernelError, match="filled where all of them come"):
+    with pytest.raises(KernelError, match="filled where all threads arrive"):
         emit_program(kernel, GROUPS)
 
 

@@ -161,7 +161,7 @@ def test_rules_ask_for_values(make: Any) -> None:
 
 @pytest.mark.parametrize("around", [fnx.jit, fnx.vmap], ids=["jit", "vmap"])
 def test_values_that_nobody_knows(around: Any) -> None:
-    with pytest.raises(TracedValueError, match="expected a value, got a traced bool"):
+    with pytest.raises(TracedValueError, match="expected a concrete value, got a traced bool"):
         around(fnx.grad(_by_sign()))(jnp.ones(2) if around is fnx.vmap else 1.0)
 
 

@@ -77,8 +77,8 @@ REFUSED = [(another_type, DTypeError, "next value 0 to be float32"),
            (another_number, KernelError, "1 next values, got 2"),
            (nothing_carried, KernelError, "expected first values"),
            (other_values, KernelError, "expected 2 values"),
-           (used_after, KernelError, "stored after it"),
-           (written_in_each, KernelError, "a write for each value of range"),
+           (used_after, KernelError, "got a store after it"),
+           (written_in_each, KernelError, "a write in each iteration of range"),
            (written_where_data_says, KernelError, "two iterations may share"),
            (outside_of_a_loop, OutOfBoundsError, "got 0 to 4"),
            (until_a_number, KernelError, "expected a condition"),
@@ -110,7 +110,7 @@ def test_what_a_kernel_made_stays_in_it() -> None:
         with pytest.raises(KernelError, match="used inside it, got a use after it|in a kernel"):
             use()
 
-    with pytest.raises(KernelError, match="got the whole of 'x'"):
+    with pytest.raises(KernelError, match="got the whole array 'x'"):
         np.asarray(x)
 
     @fnx.call(out=lambda x: x)
