@@ -446,3 +446,13 @@ def needs_rows(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, Recom
     has_row = common_prefix(index, group.own_index) or \
         can_reduce_all_in(group, node, index, costs)
     return (group.contraction is not None or not has_row) and not is_broadcast_scale(node)
+
+
+def is_cheap_in_rows(node: UOp, group: Group, indices: Iterable[Tokens],
+                     costs: Mapping[UOp, RecomputeCost]) -> bool:
+    """Whether a value is cheap given row reductions, which are available: x - max, read twice."""
+    node_cost = costs[node]
+    remaining_cost = node_cost.replace(
+        loads=frozenset([n for n in node_cost.loads if n.op is not ops.REDUCE]))
+    return group.contraction is None and is_cheap(remaining_cost) and \
+        all(can_reduce_all_in(group, node, index, costs) for index in indices)

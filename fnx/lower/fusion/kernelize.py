@@ -36,7 +36,7 @@ from collections.abc import Collection, Iterable
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.lower.fusion import concat_in_place, cost, effects, epilogues
-from fnx.lower.fusion.cost import can_reduce_all_in, can_reduce_in
+from fnx.lower.fusion.cost import can_reduce_in
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
     MEMORY,
@@ -62,9 +62,8 @@ from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 
 MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
-MAX_RECOMPUTES = 4               # times a cheap value is recomputed
-PROLOGUE_WEIGHT = 6          # cost of the elementwise ops fused into an operand of a contraction
-
+MAX_RECOMPUTES = 4  # times a cheap value is recomputed
+PROLOGUE_WEIGHT = 6  # cost of the elementwise ops fused into an operand of a contraction
 _CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
 
 
@@ -227,21 +226,14 @@ class Fusion:
                 and not (len(uses) > 1 and cost.narrows_reductions(node, self.cost[node]))
             if elementwise and not pays and len(uses) == 1:
                 (group, indices), = uses.items()
-                pays = copies <= MAX_RECOMPUTES and self._is_cheap_in_rows(node, group, indices)
+                pays = copies <= MAX_RECOMPUTES and \
+                    cost.is_cheap_in_rows(node, group, indices, self.cost) and \
+                    all(self._may_repeat(node, group, index) for index in indices)
                 if not pays:
                     return self._stage(node, group, indices)
         if pays:
             self._compute_everywhere(node, uses)
         return pays
-
-    def _is_cheap_in_rows(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
-        """Whether it is cheap given row reductions, which are available: x - max, read twice."""
-        node_cost = self.cost[node]
-        remaining_cost = node_cost.replace(
-            loads=frozenset([n for n in node_cost.loads if n.op is not ops.REDUCE]))
-        return group.contraction is None and cost.is_cheap(remaining_cost) and \
-            all(can_reduce_all_in(group, node, index, self.cost)
-                and self._may_repeat(node, group, index) for index in indices)
 
     def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         for group, indices in uses.items():
@@ -375,7 +367,7 @@ class Fusion:
             self._find(group).reads.add(self.writer[node])
 
     def _wait_in_memory(self, node: UOp, group: Group) -> None:
-        """As ``_wait``, for the barriers between a node and its memory."""
+        """Make a group run after the barriers between a node and its memory."""
         while node.op in VIEW_OPS:
             for s in node.src[1:]:
                 self._run_after(s, group)
