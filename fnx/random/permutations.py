@@ -125,8 +125,9 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     n = int(a) if array is None else array.shape[at]
     required = min(count, 1) if replace else count
     if n < required:
+        hint = "use replace=True" if n else "pass at least one element"
         raise ArgumentError(f"choice: expected at least {required} elements to "
-                            f"draw {count} from, got {n}", hint="use replace=True")
+                            f"draw {count} from, got {n}", hint=hint)
     if p is not None and not replace:
         raise NotBuiltError("choice: expected p=None with replace=False",
                             hint="weighted sampling without replacement is not implemented yet")
