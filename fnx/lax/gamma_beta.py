@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import as_float, domain_node, promote_floats, promote_operands
+from fnx.core.array.promotion import as_float, domain_node, promote_arrays, promote_operands
 from fnx.core.formulas import gamma as rows
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.process import lazy_import
@@ -148,7 +148,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     >>> print(special.comb(4.0, 2.0).round(4))
     6.0
     """
-    n, m = promote_floats("comb", N, k)
+    n, m = promote_arrays("comb", N, k, broadcast=True)
     if repetition:
         n = n + m - 1
     inside = (n >= 0) & (m >= 0) & (m <= n)
@@ -164,7 +164,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     >>> print(special.poch(2.0, 2.0).round(4))
     6.0
     """
-    x, n = promote_floats("poch", z, m)
+    x, n = promote_arrays("poch", z, m, broadcast=True)
     out = jnp.exp(gammaln(x + n) - gammaln(x)) * gammasgn(x + n) * gammasgn(x)
     return jnp.where(n == 0, 1, out)
 
@@ -275,7 +275,7 @@ def _avoid_zero(x: Array) -> Array:
 @_docstr.family(x="at least 0.")
 def _incomplete_gamma(upper: bool, a: ArrayLike, x: ArrayLike) -> Array:
     """Return the lower or upper regularized incomplete gamma function."""
-    p, y = promote_floats("gammainc", a, x)
+    p, y = promote_arrays("gammainc", a, x, broadcast=True)
     invalid = ~(p > 0) | ~(y >= 0)
     zero, is_inf = y == 0, y == np.inf
     good_a = jnp.where(invalid, 1, p)
@@ -308,7 +308,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.betainc(1.0, 1.0, 0.25).round(5))
     0.25
     """
-    p, q, y = promote_floats("betainc", a, b, x)
+    p, q, y = promote_arrays("betainc", a, b, x, broadcast=True)
     invalid = ~((p > 0) & (q > 0) & (y >= 0) & (y <= 1))
     at_end = (y == 0) | (y == 1)
     p, q = jnp.where(invalid, 1, p), jnp.where(invalid, 1, q)

@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise_family
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import as_float, domain_node, promote_floats
+from fnx.core.array.promotion import as_float, domain_node, promote_arrays
 from fnx.core.formulas import bessel, error_functions
 from fnx.core.formulas import elementwise as basic
 from fnx.core.formulas import gamma as gammas
@@ -109,7 +109,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     >>> print(special.rel_entr(0.5, 0.5))
     0.0
     """
-    x, y = promote_floats("rel_entr", p, q)
+    x, y = promote_arrays("rel_entr", p, q, broadcast=True)
     both, zero = (x > 0) & (y > 0), (x == 0) & (y >= 0)
     safe_x, safe_y = jnp.where(both, x, 1), jnp.where(both, y, 1)
     return jnp.where(both, safe_x * (jnp.log(safe_x) - jnp.log(safe_y)),
@@ -123,7 +123,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     >>> print(special.kl_div(0.5, 0.5))
     0.0
     """
-    x, y = promote_floats("kl_div", p, q)
+    x, y = promote_arrays("kl_div", p, q, broadcast=True)
     return rel_entr(x, y) - x + y
 
 
@@ -134,7 +134,7 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     >>> print(special.boxcox(2.0, 1.0))
     1.0
     """
-    a, k = promote_floats("boxcox", x, lmbda)
+    a, k = promote_arrays("boxcox", x, lmbda, broadcast=True)
     zero = k == 0
     return jnp.where(zero, jnp.log(a), jnp.expm1(xlogy(k, a)) / jnp.where(zero, 1, k))
 
@@ -146,7 +146,7 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     >>> print(special.boxcox1p(1.0, 1.0))
     1.0
     """
-    a, k = promote_floats("boxcox1p", x, lmbda)
+    a, k = promote_arrays("boxcox1p", x, lmbda, broadcast=True)
     zero = k == 0
     return jnp.where(zero, jnp.log1p(a), jnp.expm1(xlog1py(k, a)) / jnp.where(zero, 1, k))
 

@@ -18,7 +18,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import as_float, promote_floats
+from fnx.core.array.promotion import as_float, promote_arrays
 from fnx.core.support.errors import ArgumentError
 from fnx.lax.control_flow import fori_loop
 from fnx.lax.elementwise import stop_gradient
@@ -131,7 +131,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.expn(2, 1.0).round(5))
     0.1485
     """
-    order, y = promote_floats("expn", n, x)
+    order, y = promote_arrays("expn", n, x, broadcast=True)
     near = y < 1.5
     positive = jnp.where(y > 0, y, 1)
     out, last = jnp.exp(-positive) / positive, exp1(positive)
@@ -277,7 +277,7 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.hyp1f1(1.0, 1.0, 0.0))
     1.0
     """
-    p, q, y = promote_floats("hyp1f1", a, b, x)
+    p, q, y = promote_arrays("hyp1f1", a, b, x, broadcast=True)
     is_negative = y < 0  # 13.1.27
     p, z = jnp.where(is_negative, q - p, p), jnp.abs(y)
     total = _sum_series(z, lambda k: (p + k - 1) / (q + k - 1) * z / k)
@@ -293,7 +293,7 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.hyp2f1(1.0, 1.0, 1.0, 0.0))
     1.0
     """
-    p, q, r, y = promote_floats("hyp2f1", a, b, c, x)
+    p, q, r, y = promote_arrays("hyp2f1", a, b, c, x, broadcast=True)
     is_negative = y < 0  # 15.3.4
     z = jnp.where(is_negative, y / (y - 1), y)
     q2 = jnp.where(is_negative, r - q, q)
@@ -309,7 +309,7 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     >>> print(special.owens_t(0.0, 1.0).round(5))
     0.125
     """
-    height, slope = promote_floats("owens_t", h, a)
+    height, slope = promote_arrays("owens_t", h, a, broadcast=True)
     square = (height * height)[..., None]
     # substitute t = tan(s)
     def f(s: Array) -> Array:

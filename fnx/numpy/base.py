@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fnx.core.array.array import Array
 from fnx.core.array.array_operators import astype
-from fnx.core.array.promotion import promote_operands
 from fnx.numpy import (
     composite_ufuncs,
     contraction,
@@ -33,10 +30,3 @@ __all__ = [
     *creation.__all__, *dtypes.__all__, *rearrange.__all__, *reductions.__all__,
     *shape_manipulation.__all__, *ufuncs.__all__,
 ]
-
-
-def promote_arrays(name: str, *operands: Any, domain: str = "inexact", broadcast: bool = False
-                   ) -> list[Array]:
-    """Promote the operands of a function (core/array/promotion.py); the results are not weak."""
-    nodes, _ = promote_operands(domain, name, operands, broadcast=broadcast)
-    return [Array(node) for node in nodes]

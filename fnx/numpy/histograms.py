@@ -11,7 +11,7 @@ from fnx.core.array import arguments, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
+from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.support.config import config
@@ -28,7 +28,6 @@ from fnx.numpy.base import (
     max,
     min,
     ones_like,
-    promote_arrays,
     ravel,
     remainder,
     sum,

@@ -13,7 +13,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
+from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.formulas import elementwise_math as rows
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes
@@ -28,7 +28,6 @@ from fnx.numpy.base import (
     isnan,
     multiply,
     not_equal,
-    promote_arrays,
     remainder,
     trunc,
     where,

@@ -8,6 +8,7 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import promote_arrays
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
@@ -16,7 +17,6 @@ from fnx.numpy.base import (
     cumprod,
     flip,
     ones_like,
-    promote_arrays,
     ravel,
     stack,
     zeros_like,

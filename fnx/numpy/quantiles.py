@@ -12,7 +12,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
+from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.base import (
@@ -26,7 +26,6 @@ from fnx.numpy.base import (
     logical_not,
     logical_or,
     moveaxis,
-    promote_arrays,
     sum,
     take_along_axis,
     where,

@@ -11,6 +11,7 @@ from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import promote_arrays
 from fnx.core.formulas.cumulative import cumulative
 from fnx.core.ir import build, ops
 from fnx.core.support.errors import ArgumentError
@@ -24,7 +25,6 @@ from fnx.numpy.base import (
     logical_not,
     moveaxis,
     ones_like,
-    promote_arrays,
     ravel,
     take,
     where,

@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
+from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.ir import build
 from fnx.core.support.errors import ShapeError
 from fnx.numpy import reductions
@@ -33,7 +33,6 @@ from fnx.numpy.base import (
     mean,
     min,
     prod,
-    promote_arrays,
     sqrt,
     sum,
 )

@@ -10,7 +10,7 @@ from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import as_node, domain_node
+from fnx.core.array.promotion import as_node, domain_node, promote_arrays
 from fnx.core.ir import build
 from fnx.core.ir.dtypes import as_dtype
 from fnx.core.support.errors import ArgumentError, ShapeError
@@ -25,7 +25,6 @@ from fnx.numpy.base import (
     moveaxis,
     not_equal,
     power,
-    promote_arrays,
     ravel,
     stack,
     sum,

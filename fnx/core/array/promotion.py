@@ -63,9 +63,11 @@ def as_float(x: ArrayLike) -> Array:
     return Array(domain_node("inexact", x))
 
 
-def promote_floats(name: str, *xs: ArrayLike) -> list[Array]:
-    """Convert operands to Arrays of one float dtype and shape."""
-    return [Array(node) for node in promote_operands("inexact", name, xs)[0]]
+def promote_arrays(name: str, *operands: ArrayLike, domain: str = "inexact",
+                   broadcast: bool = False) -> list[Array]:
+    """Convert operands to Arrays of one dtype, by default a float one; the results are not weak."""
+    nodes, _ = promote_operands(domain, name, operands, broadcast=broadcast)
+    return [Array(node) for node in nodes]
 
 
 def number_const(x: Any, to: DType, shape: Shape) -> UOp:
