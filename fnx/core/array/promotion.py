@@ -63,7 +63,7 @@ def as_float(x: ArrayLike) -> Array:
     return Array(domain_node("inexact", x))
 
 
-def promote_arrays(name: str, *operands: ArrayLike, domain: str = "inexact",
+def promote_arrays(name: str, *operands: Any, domain: str = "inexact",
                    broadcast: bool = False) -> list[Array]:
     """Convert operands to Arrays of one dtype, by default a float one; the results are not weak."""
     nodes, _ = promote_operands(domain, name, operands, broadcast=broadcast)

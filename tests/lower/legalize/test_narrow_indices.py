@@ -144,4 +144,4 @@ def test_a_target_of_32_bits_refuses_what_has_no_room(size: int) -> None:
         return
     with pytest.raises(KernelError, match="below 2\\*\\*31, got up to 8589934591") as found:
         check_index_width(program, NARROW)
-    assert "in parts" in str(found.value)
+    assert "split the computation" in str(found.value)
