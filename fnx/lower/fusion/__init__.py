@@ -15,9 +15,10 @@ Reductions that follow one another in a group have loops of their own, so a valu
 them is staged, or deliberately computed twice.
 
 A contraction is computed only at an index that covers the group's own, one per group, so that it
-can be tiled. Fusion and schedules ask the same function (lower/analysis/workload.py).
-Other factors stay where they were written, since another order of products could overflow where the
-program does not.
+can be tiled. Fusion and schedules ask the same function (lower/analysis/workload.py). Of a
+reduction and a contraction that one kernel could compute, the one that saves more memory traffic is
+fused (epilogues.py). Other factors stay where they were written, since another order of products
+could overflow where the program does not.
 
 A group is full at MAX_WORK if few values cross memory there, so a long chain becomes equal kernels;
 where many values would, as in masks and branches of a large formula, it continues until they take
