@@ -135,8 +135,8 @@ def _top_k(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
         return take_along_axis(x, index, axis, "clip"), index.astype("int32")
     if largest and top_k_blocks.block_size(x._dtype, n, k) is not None:
         rows = moveaxis(x, axis, -1)
-        found = top_k_blocks.top_indices(build.stop_gradient(rows.reshape(-1, n)._node), k)
-        index = moveaxis(Array(found).reshape(*rows.shape[:-1], k), -1, axis)
+        rows_index = top_k_blocks.top_indices(build.stop_gradient(rows.reshape(-1, n)._node), k)
+        index = moveaxis(Array(rows_index).reshape(*rows.shape[:-1], k), -1, axis)
         return take_along_axis(x, index, axis, "promise_in_bounds"), index
     node = build.flip(x._node, [axis]) if largest else x._node
     values, indices = sort_along([node], axis, 1, (0, -1))

@@ -27,10 +27,10 @@ def epilogue_contractions(nodes: Sequence[UOp], readers: Mapping[UOp, Sequence[U
     out = {n: n for n in contractions}
     for node in nodes if contractions else ():
         if node.op.kind == "elementwise":
-            own = [out[s] for s in node.src
-                   if s in out and s not in results and set(readers[s]) == {node}]
-            if own:
-                out[node] = max(own, key=cost.nbytes)
+            candidates = [out[s] for s in node.src
+                          if s in out and s not in results and set(readers[s]) == {node}]
+            if candidates:
+                out[node] = max(candidates, key=cost.nbytes)
     return out
 
 
@@ -38,9 +38,9 @@ def awaited_contraction(group: Group, epilogue_of: Mapping[UOp, UOp]) -> UOp | N
     """Return the contraction that the kernel of a group could compute, and does not yet."""
     if group.contraction is not None or group.reduces or group.stages:
         return None
-    found = [epilogue_of[n] for n, index in group.roots if n in epilogue_of
-             and group.is_own(index)]
-    return max(found, key=cost.nbytes, default=None)
+    contractions = [epilogue_of[n] for n, index in group.roots if n in epilogue_of
+                    and group.is_own(index)]
+    return max(contractions, key=cost.nbytes, default=None)
 
 
 def shared_operands(reduction: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> list[UOp]:

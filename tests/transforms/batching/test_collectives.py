@@ -229,17 +229,17 @@ def test_groups_that_are_none() -> None:
     for groups in ([[0, 1], [2]], [[0, 1], [1, 2]], [[0, 1, 2]], []):
         refused(ArgumentError, lambda: fnx.vmap(
             lambda x: lax.psum(x, "i", axis_index_groups=groups), axis_name="i")(jnp.ones(4)),
-            "axis_index_groups", "4 lanes")
+            "axis_index_groups", "4 axis indices")
 
 
 def test_permutations_that_are_none() -> None:
     for perm in ([(0, 1), (0, 2)], [(0, 1), (2, 1)], [(0, 9)], [(-1, 0)]):
         refused(ArgumentError, lambda: fnx.vmap(lambda x: lax.ppermute(x, "i", perm),
-                                                axis_name="i")(jnp.ones(4)), "4 lanes")
+                                                axis_name="i")(jnp.ones(4)), "4 axis indices")
     refused(ArgumentError, lambda: fnx.vmap(lambda x: lax.pshuffle(x, "i", [0, 1, 1, 2]),
-                                            axis_name="i")(jnp.ones(4)), "4 lanes")
+                                            axis_name="i")(jnp.ones(4)), "4 axis indices")
     refused(ArgumentError, lambda: fnx.vmap(lambda x: lax.pbroadcast(x, "i", 4),
-                                            axis_name="i")(jnp.ones(4)), "4 lanes")
+                                            axis_name="i")(jnp.ones(4)), "4 axis indices")
 
 
 def test_axes_that_are_not_as_long_as_there_are_lanes() -> None:
