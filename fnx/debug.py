@@ -163,7 +163,7 @@ def nans(enable: bool = True) -> Iterator[None]:
     ...     fnx.jit(lambda x: jnp.log(x) * 2)(jnp.asarray([1.0, -1.0]))
     Traceback (most recent call last):
         ...
-    fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN, got nan out of log at
+    fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN, got nan from log at
     [1]
       ...
     """
@@ -189,8 +189,8 @@ def infs(enable: bool = True) -> Iterator[None]:
     ...     fnx.jit(lambda x: 1 / x)(0.0)
     Traceback (most recent call last):
         ...
-    fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN or infinity, got inf out
-    of div
+    fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN or infinity, got inf from
+    div
       ...
     """
     with override(check="inf" if enable else ""):
