@@ -1,9 +1,9 @@
 """Top-k without sorting whole rows: only the blocks with the k largest maxima can have them.
 
-    before  k last of SORT(x[b, n])                       n * log(n)^2 comparisons
+    before  the last k of SORT(x[b, n])                   n * log(n)^2 comparisons
     after   peaks = max(x[b, n / m, m])                   one pass
-            blocks = top_k(peaks, k), in ascending order  the same again, of n / m
-            k last of SORT(x[b, blocks, m])               of k * m elements
+            blocks = the last k of peaks, in order        the same again, of n / m
+            the last k of SORT(x[b, blocks, m])           of k * m elements
 
 An element whose block is not among these has k elements before it: the maxima of blocks that are
 larger, or equal and earlier. So the result is exact, also in the order of equal elements.
@@ -49,28 +49,35 @@ def top_indices(x: UOp, k: int) -> UOp:
     >>> indices(jnp.asarray([[1.0, 5.0, 3.0, 5.0]]))
     Array([[1, 3, 2]], dtype=int32)
     """
+    last = _last_indices(x, k, reverse=True)
+    return build.sub(build.const_like(last, x.shape[1] - 1), build.flip(last, [1]))
+
+
+def _last_indices(x: UOp, k: int, reverse: bool = False) -> UOp:
+    """Return the indices of the k last elements of each row in ascending order, stably sorted: of
+    equal elements, later ones come last. ``reverse`` reverses the row first; blocks of a long row
+    are read as they lie, and only what is left of it is reversed."""
     rows, n = x.shape
     size = block_size(x.dtype, n, k)
     if size is None:
-        return _by_sorting(x, k)
-    count = -(-n // size)
-    grid = build.reshape(build.pad(x, [(0, 0), (0, count * size - n)], _lowest(x.dtype)),
-                         (rows, count, size))
-    chosen, = sort_along([top_indices(build.reduce(grid, ops.MAX, (2,)), k)], 1, 1)
-    candidates = build.gather(grid, _row_numbers(rows, k), chosen, axes=(0, 1))
-    at = top_indices(build.reshape(candidates, (rows, k * size)), k)
+        _, indices = sort_along([build.flip(x, [1]) if reverse else x], 1, 1, (0, -1))
+        return build.shrink(indices, [(0, rows), (n - k, n)])
+    count, missing = -(-n // size), -n % size
+    widths = (0, missing) if reverse else (missing, 0)
+    padded = build.pad(x, [(0, 0), widths], _lowest(x.dtype)) if missing else x
+    grid = build.reshape(padded, (rows, count, size))
+    peaks = build.reduce(grid, ops.MAX, (2,))
+    chosen, = sort_along([_last_indices(peaks, k, reverse)], 1, 1)
+    block = build.sub(build.const_like(chosen, count - 1), chosen) if reverse else chosen
+    candidates = build.gather(grid, _row_numbers(rows, k), block, axes=(0, 1))
+    if reverse:
+        candidates = build.flip(candidates, [2])
+    at = _last_indices(build.reshape(candidates, (rows, k * size)), k)
     width = build.const_like(at, size)
-    block = build.elementwise(ops.IDIV, at, width)
-    first = build.gather(chosen, _row_numbers(rows, k), block, axes=(0, 1))
-    return build.add(build.mul(first, width), build.sub(at, build.mul(block, width)))
-
-
-def _by_sorting(x: UOp, k: int) -> UOp:
-    """The row is reversed first, so that stable sorting puts equal elements in order."""
-    n = x.shape[1]
-    _, indices = sort_along([build.flip(x, [1])], 1, 1, (0, -1))
-    largest = build.flip(build.shrink(indices, [(0, x.shape[0]), (n - k, n)]), [1])
-    return build.sub(build.const_like(largest, max(0, n - 1)), largest)
+    which = build.elementwise(ops.IDIV, at, width)
+    start = build.mul(build.gather(chosen, _row_numbers(rows, k), which, axes=(0, 1)), width)
+    offset = build.sub(build.sub(at, build.mul(which, width)), build.const_like(at, missing))
+    return build.add(start, offset)
 
 
 def _row_numbers(rows: int, k: int) -> UOp:
