@@ -209,6 +209,12 @@ def test_no_old_names_are_left() -> None:
     assert found.stdout == "0 old names\n"
 
 
+def test_files_of_the_blind_test_exist() -> None:
+    rows = (ROOT / "scripts" / "blind_test.tsv").read_text().splitlines()[1:]
+    files = [file for row in rows for file in row.split("\t")[1].split()]
+    assert files and not [file for file in files if not (ROOT / "fnx" / file).is_file()]
+
+
 def test_an_old_name_counts_where_it_has_its_old_sense(tmp_path: Path) -> None:
     code = f"""
 import sys
