@@ -35,8 +35,8 @@ def epilogue_contractions(nodes: Sequence[UOp], readers: Mapping[UOp, Sequence[U
 
 
 def awaited_contraction(group: Group, epilogue_of: Mapping[UOp, UOp]) -> UOp | None:
-    """Return the contraction that the kernel of a group could compute, and does not yet."""
-    if group.contraction is not None or group.reduces or group.stages:
+    """Return the contraction that the kernel of a group without one could compute."""
+    if group.reduces or group.stages:
         return None
     contractions = [epilogue_of[n] for n, index in group.roots if n in epilogue_of
                     and group.is_own(index)]

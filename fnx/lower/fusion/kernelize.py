@@ -36,7 +36,6 @@ from collections.abc import Collection, Iterable
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.lower.fusion import concat_in_place, cost, effects, epilogues
-from fnx.lower.fusion.cost import can_reduce_in
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
     MEMORY,
@@ -65,6 +64,7 @@ MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
 MAX_RECOMPUTES = 4  # times a cheap value is recomputed
 PROLOGUE_WEIGHT = 6  # cost of the elementwise ops fused into an operand of a contraction
 _CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
+Uses = dict[Group, list[Tokens]]  # the indices at which groups read a node
 
 
 class Fusion:
@@ -78,7 +78,7 @@ class Fusion:
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
         self.reduction_loops = ReductionLoops()
-        self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
+        self._uses: dict[UOp, Uses] = {}
         self._merged: dict[Group, Group] = {}
         self._waiters: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
         self._recomputed = cost.RecomputedValues()
@@ -152,10 +152,7 @@ class Fusion:
             return
         is_buffer = is_result or node in self.materialized or \
             any(MEMORY in indices for indices in uses.values())
-        copies = sum(len(indices) for indices in uses.values())
-        if op is ops.CONCAT and (is_buffer or copies > 1 or
-                                 not concat_in_place.is_only_consumer(uses)) and \
-                concat_in_place.is_expensive(node, self.cost, copies):
+        if op is ops.CONCAT and self._is_expensive_concat(node, uses, is_buffer):
             self.materialized.add(node)
             is_buffer = True
         if op is ops.CONST or op is ops.IOTA:
@@ -181,7 +178,12 @@ class Fusion:
             store = self._compute_everywhere if cost.is_widening_cast(node) else self._buffer
             store(node, self._resolved(uses))
 
-    def _needs_buffer(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
+    def _is_expensive_concat(self, node: UOp, uses: Uses, is_buffer: bool) -> bool:
+        copies = sum(map(len, uses.values()))
+        is_split = not is_buffer and copies == 1 and concat_in_place.is_only_consumer(uses)
+        return not is_split and concat_in_place.is_expensive(node, self.cost, copies)
+
+    def _needs_buffer(self, node: UOp, uses: Uses) -> bool:
         """Whether the node should be materialized because a contraction or reduction reads padded
         windows or concatenated rows: from memory these need no conditions and divisions; or because
         it reads strided windows, whose neighbors become contiguous."""
@@ -195,9 +197,9 @@ class Fusion:
             for g, i in readers) or node.op is ops.PERMUTE and any(
             g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in readers)
 
-    def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
+    def _resolved(self, uses: Uses) -> Uses:
         """Return the uses with merged groups resolved and duplicate indices dropped."""
-        out: dict[Group, list[Tokens]] = {}
+        out: Uses = {}
         for group, indices in uses.items():
             resolved = out.setdefault(self._find(group), [])
             resolved.extend(i for i in indices if i not in resolved)
@@ -205,7 +207,7 @@ class Fusion:
 
     # ---- computing a node in the groups that read it
 
-    def _compute(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
+    def _compute(self, node: UOp, uses: Uses) -> bool:
         """Compute the node inside the groups that read it, if that is legal and pays."""
         if len(uses) > 1 and self._may_merge(uses):
             self._merge(list(uses))
@@ -235,7 +237,7 @@ class Fusion:
             self._compute_everywhere(node, uses)
         return pays
 
-    def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
+    def _compute_everywhere(self, node: UOp, uses: Uses) -> None:
         for group, indices in uses.items():
             for index in indices:
                 self._add(node, group, index)
@@ -253,7 +255,7 @@ class Fusion:
                 return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages \
                     and not epilogues.wastes_lanes(node, group.work)
-            return group.contraction is None and can_reduce_in(group, node, index) and \
+            return group.contraction is None and cost.can_reduce_in(group, node, index) and \
                 not cost.reads_across(node, group, self.contractions) and \
                 not self._keeps_contraction_out(node, group)
         if group.is_own(index) or group.is_row(index) or \
@@ -273,8 +275,7 @@ class Fusion:
         """Whether a reduction in a group saves less memory traffic than the contraction that the
         group could compute instead."""
         contraction = epilogues.awaited_contraction(group, self.epilogue_of)
-        if contraction is None or contraction is node or \
-                epilogues.wastes_lanes(contraction, group.work):
+        if contraction is None or epilogues.wastes_lanes(contraction, group.work):
             return False
         shared = epilogues.shared_operands(node, self.readers)
         return sum(map(cost.nbytes, [node, node, *shared])) <= 2 * cost.nbytes(contraction)
@@ -286,7 +287,7 @@ class Fusion:
         return copies <= MAX_RECOMPUTES or \
             cost.is_profitable(node, self.cost[node].weight, copies, 1)
 
-    def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
+    def _may_merge(self, uses: Uses) -> bool:
         """Whether all groups read it at their own index over the same loops, and none depends on
         another."""
         groups = list(uses)
@@ -399,7 +400,7 @@ class Fusion:
         self.groups.append(group)
         return group
 
-    def _buffer(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
+    def _buffer(self, node: UOp, uses: Uses) -> None:
         """Give the node a buffer, written by a group that reads it at its own index if possible."""
         uses = self._resolved(uses)  # groups may have been merged since
         group = next((g for g in sorted(uses, key=creation_order)
@@ -418,7 +419,7 @@ class Fusion:
         if node.op is ops.REDUCE:
             self._reductions.setdefault(cost.reduced_value(node), node)
 
-    def _same_key_group(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
+    def _same_key_group(self, node: UOp, uses: Uses) -> Group | None:
         """Return the group that reduces the same value over the same axes, as max and argmax do."""
         same_key = self._reductions.get(cost.reduced_value(node)) if node.op is ops.REDUCE else None
         if same_key is None or node in self.contractions or node in self.forced_buffers or \
@@ -431,13 +432,12 @@ class Fusion:
         return group if is_same_index and not group.is_fixed and self._fits(node, group, index) \
             and not reads_any([group], {*uses, *waiting}) else None
 
-    def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Tokens]]) -> bool:
+    def _may_join(self, node: UOp, group: Group, uses: Uses) -> bool:
         indices = uses[group]
         if len(indices) != 1 or group.is_fixed or indices[0] == MEMORY:
             return False
         index = indices[0]
-        if not group.is_own(index) and not (
-                group.can_be_row(index) and group.contraction is None):
+        if not (group.is_own(index) or group.contraction is None and group.can_be_row(index)):
             return False
         waiting = map(self._find, self._waiters.get(node, ()))
         return self._fits(node, group, index) and not reads_any([group], {*uses, *waiting})
@@ -448,7 +448,7 @@ class Fusion:
         for other in readers:
             other.reads.add(group)
 
-    def _scatter(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
+    def _scatter(self, node: UOp, uses: Uses) -> None:
         """Write the base first; then the updates are combined into it in index order."""
         base_value, *indices, updates = node.src
         base_group = self._new_group(node.shape)
@@ -470,7 +470,7 @@ class Fusion:
             self._use(s, group, MEMORY if s in hazards else index[:len(s.shape)])
         self._use(base_value, base_group, identity_index(node.shape))
 
-    def _assemble(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
+    def _assemble(self, node: UOp, uses: Uses) -> None:
         """Let groups of their own write the parts of a CONCAT."""
         group = self._new_group(())
         group.concat = node
@@ -484,7 +484,7 @@ class Fusion:
         for s in drop_tokens(self.operands[call]):
             self._use(s, self.writer[call], MEMORY)
 
-    def _get(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
+    def _get(self, node: UOp, uses: Uses) -> None:
         call = node.src[0]
         group = self.writer.get(call)
         if group is None:
