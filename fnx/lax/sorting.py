@@ -116,11 +116,7 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     """
     x = asarray(operand)
     at = axes.normalize_axis(axis, x.ndim)
-    count = arguments.check_int("k", k)
-    if not 0 <= count <= x.shape[at]:
-        raise ArgumentError(f"expected k from 0 to {x.shape[at]}, the length of the axis, got "
-                            f"{count}")
-    return _top_k(x, at, count, largest=True)
+    return _top_k(x, at, k, largest=True)
 
 
 def _top_k(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
@@ -129,7 +125,9 @@ def _top_k(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
     For the largest the array is reversed first, so that stable sorting puts equal elements in the
     order of their indices.
     """
-    n = x.shape[axis]
+    n, k = x.shape[axis], arguments.check_int("k", k)
+    if not 0 <= k <= n:
+        raise ArgumentError(f"expected k from 0 to {n}, the length of the axis, got {k}")
     if k == 1 and largest:
         index = argmax(x, axis, None, True)
         return take_along_axis(x, index, axis, "clip"), index.astype("int32")
@@ -172,11 +170,7 @@ def _approx_top_k(largest: bool, operand: ArrayLike, k: int, reduction_dimension
         raise DTypeError(f"expected an array of floats, got {x._aval}",
                          hint="convert it with .astype(float), or use lax.top_k")
     at = axes.normalize_axis(reduction_dimension, x.ndim)
-    count = arguments.check_int("k", k)
-    if not 0 <= count <= x.shape[at]:
-        raise ArgumentError(f"expected k from 0 to {x.shape[at]}, the length of the axis, got "
-                            f"{count}")
-    return _top_k(x, at, count, largest)
+    return _top_k(x, at, k, largest)
 
 
 approx_max_k = _approx_top_k(
