@@ -46,7 +46,10 @@ def jax_names(files: list[str]) -> list[Question]:
     """Return the functions of JAX that fnx has, with the files that define them."""
     out = []
     for folder, names in json.loads((ROOT / "scripts" / "jax_names.json").read_text()).items():
-        module = importlib.import_module(".".join(["fnx", folder]).rstrip("."))
+        try:
+            module = importlib.import_module(".".join(["fnx", folder]).rstrip("."))
+        except ModuleNotFoundError:  # not there yet
+            continue
         for name in names:
             function = getattr(module, name, None)
             home = str(getattr(function, "__module__", ""))

@@ -1,11 +1,13 @@
 """Report which names of JAX fnx has: the share of each public module, and what libraries miss.
 
-    python scripts/names.py            the shares, and the missing names with their reasons
-    python scripts/names.py --record   write scripts/jax_names.json again, from the installed JAX
+    python scripts/names.py              the shares, and the missing names with their reasons
+    python scripts/names.py --signatures the functions whose parameters differ from JAX's
+    python scripts/names.py --record     write scripts/jax_names.json again, from the installed JAX
 
 ``scripts/names.tsv`` ranks the names that libraries written for JAX use, ``jax_names.json`` has the
-public names of JAX's modules, and ``names_out.toml`` has the names that are excluded on purpose,
-with reasons; names that will be added later are in ``fnx/core/support/unimplemented.py``.
+public names of JAX's modules with their signatures (parameters, kinds, defaults), and
+``names_out.toml`` has the names that are excluded on purpose, with reasons; names that will be
+added later are in ``fnx/core/support/unimplemented.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import importlib
+import inspect
 import json
 import sys
 import tomllib
@@ -25,21 +28,76 @@ sys.path.insert(0, str(HERE.parent))
 
 from fnx.core.support.unimplemented import UNIMPLEMENTED  # noqa: E402
 
-COUNTED = ("numpy", "lax", "nn", "random", "scipy.special", "tree_util")
-MODULES = (*COUNTED, "", "nn.initializers", "tree", "dtypes", "errors", "typing", "flatten_util",
-           "sharding", "ops", "image", "core", "profiler", "experimental")
-ASKED = 0.97
+DISTRIBUTIONS = ("bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon",
+                 "gamma", "gennorm", "geom", "gumbel_l", "gumbel_r", "laplace", "logistic",
+                 "multinomial", "multivariate_normal", "nbinom", "norm", "pareto", "poisson", "t",
+                 "truncnorm", "uniform", "vonmises", "wrapcauchy")
+COUNTED = ("numpy", "numpy.fft", "numpy.linalg", "lax", "lax.linalg", "nn", "nn.initializers",
+           "random", "tree_util", "scipy.cluster.vq", "scipy.fft", "scipy.integrate",
+           "scipy.interpolate", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
+           "scipy.sparse.linalg", "scipy.spatial.transform", "scipy.special", "scipy.stats",
+           *(f"scipy.stats.{name}" for name in DISTRIBUTIONS), "experimental.ode",
+           "experimental.sparse")
+MODULES = (*COUNTED, "", "tree", "dtypes", "errors", "typing", "flatten_util", "sharding", "ops",
+           "image", "core", "profiler", "experimental")
+ASKED = 1.0
 
 
 def record() -> None:
-    """Return the public names of the installed JAX that are not modules and begin with a letter."""
+    """Write the public names of the installed JAX that are not modules and begin with a letter."""
     found = {}
     for name in MODULES:
         module = importlib.import_module(f"jax.{name}".rstrip("."))
-        found[name] = [n for n in dir(module) if not n.startswith("_")
-                       and not isinstance(getattr(module, n), types.ModuleType)]
+        public = [n for n in dir(module) if not n.startswith("_")
+                  and not isinstance(getattr(module, n), types.ModuleType)
+                  and is_own(getattr(module, n), name)]
+        found[name] = {n: signature(getattr(module, n)) for n in public}
     text = json.dumps(found, indent=0)
     (HERE / "jax_names.json").write_text(text + "\n")
+
+
+def is_own(value: Any, module: str) -> bool:
+    """Whether a name belongs to a module: the modules of ``jax.experimental`` show their imports
+    and inner functions."""
+    if module == "experimental.ode":
+        return getattr(value, "__name__", "") == "odeint"
+    return True
+
+
+def signature(value: Any) -> str:
+    """Return the parameters of a function with their kinds and defaults, or "".
+
+    >>> signature(lambda x, /, *, axis=None: x)
+    '(x, /, *, axis=None)'
+    """
+    if not callable(value) or isinstance(value, type) and not inspect.isclass(value):
+        return ""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
+    if isinstance(value, type) and any(p.kind is p.VAR_POSITIONAL
+                                       for p in found.parameters.values()):
+        return ""
+    parameters = [p.replace(annotation=p.empty, default=_Text(p.default)
+                            if p.default is not p.empty else p.empty)
+                  for p in found.parameters.values()]
+    return str(found.replace(parameters=parameters, return_annotation=found.empty))
+
+
+class _Text:
+    """A default, written alike for JAX and fnx."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        value = getattr(self.value, "value", self.value)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        if isinstance(value, (tuple, list, dict)) and not value:
+            return repr(value)
+        return getattr(value, "__name__", "...")
 
 
 def there(path: str) -> bool:
@@ -48,24 +106,36 @@ def there(path: str) -> bool:
     >>> there("numpy.sum"), there("numpy.no_such_name")
     (True, False)
     """
+    try:
+        find(path)
+    except ImportError:
+        return False
+    return True
+
+
+def find(path: str) -> Any:
+    """Return ``fnx.<path>``, or raise an ImportError."""
     parts = path.split(".")
     value: Any = importlib.import_module("fnx")
     for i, part in enumerate(parts):
         try:
             value = getattr(value, part)
         except AttributeError:
-            try:
-                value = importlib.import_module(".".join(["fnx", *parts[:i + 1]]))
-            except ImportError:
-                return False
-    return True
+            value = importlib.import_module(".".join(["fnx", *parts[:i + 1]]))
+    return value
+
+
+def excluded() -> dict[str, str]:
+    """Return pattern of names -> why they are excluded on purpose."""
+    table = tomllib.loads((HERE / "names_out.toml").read_text())
+    return {pattern: reason for reason, patterns in table.items() for pattern in patterns}
 
 
 def reasons() -> dict[str, str]:
-    """Return pattern of names -> why they are excluded."""
-    table = tomllib.loads((HERE / "names_out.toml").read_text())
-    table |= {f"{part} come later": names for part, (names, _) in UNIMPLEMENTED.items()}
-    return {pattern: reason for reason, patterns in table.items() for pattern in patterns}
+    """Return pattern of names -> why they are missing."""
+    later = {pattern: f"{part} come later" for part, (names, _) in UNIMPLEMENTED.items()
+             for pattern in names}
+    return excluded() | later
 
 
 def reason(path: str, out: dict[str, str]) -> str:
@@ -75,12 +145,25 @@ def reason(path: str, out: dict[str, str]) -> str:
 
 def shares() -> dict[str, tuple[int, int, list[str]]]:
     """Return module -> (number of its names in fnx, number of its names, the missing ones)."""
-    out, found = reasons(), {}
+    out, found = excluded(), {}
     for module, names in json.loads((HERE / "jax_names.json").read_text()).items():
         paths = [f"{module}.{name}".lstrip(".") for name in names]
         missing = [p for p in paths if not there(p)]
         asked = [p for p in missing if not reason(p, out)]
         found[module] = (len(paths) - len(missing), len(paths) - len(missing) + len(asked), asked)
+    return found
+
+
+def differences() -> dict[str, tuple[str, str]]:
+    """Return name -> (its signature in fnx, its signature in JAX), where they differ."""
+    found = {}
+    for module, names in json.loads((HERE / "jax_names.json").read_text()).items():
+        for name, theirs in names.items():
+            path = f"{module}.{name}".lstrip(".")
+            if theirs and there(path):
+                ours = signature(find(path))
+                if ours != theirs:
+                    found[path] = (ours, theirs)
     return found
 
 
@@ -100,15 +183,22 @@ def used() -> list[tuple[str, str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", action="store_true", help="renew jax_names.json")
-    if parser.parse_args().record:
+    parser.add_argument("--signatures", action="store_true",
+                        help="show the functions whose parameters differ")
+    given = parser.parse_args()
+    if given.record:
         record()
         return
+    if given.signatures:
+        for path, (ours, theirs) in differences().items():
+            print(f"{path}\n    fnx {ours}\n    JAX {theirs}")
+        return
     out, found = reasons(), shares()
-    print(f"{'module':16} there  asked  share")
+    print(f"{'module':28} there  asked  share")
     for module, (have, asked, _) in found.items():
         counted = "" if module in COUNTED else "  (not counted)"
-        print(f"{module or 'jax':16} {have:5} {asked:6}  {have / max(asked, 1):6.1%}{counted}")
-    print(f"{'counted':16} {'':12} {share(found):6.1%}  (asked: {ASKED:.0%})\n")
+        print(f"{module or 'jax':28} {have:5} {asked:6}  {have / max(asked, 1):6.1%}{counted}")
+    print(f"{'counted':28} {'':12} {share(found):6.1%}  (asked: {ASKED:.0%})\n")
     for module, (_, _, missing) in found.items():
         if missing:
             print(f"{module or 'jax'} lacks: {' '.join(p.rpartition('.')[2] for p in missing)}\n")
