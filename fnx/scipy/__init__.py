@@ -1,13 +1,25 @@
-"""The functions of ``jax.scipy``: special functions, distributions, linear solvers."""
+"""The functions of ``jax.scipy``: special functions, distributions, solvers, signals and others."""
 
 from typing import TYPE_CHECKING
 
 from fnx.core.support.errors import lazy_module
 
 if TYPE_CHECKING:  # loaded on first use
-    from fnx.scipy import sparse, special, stats
+    from fnx.scipy import (
+        cluster,
+        integrate,
+        interpolate,
+        ndimage,
+        optimize,
+        signal,
+        sparse,
+        spatial,
+        special,
+        stats,
+    )
 
-__all__ = ["sparse", "special", "stats"]
+__all__ = ["cluster", "integrate", "interpolate", "ndimage", "optimize", "signal", "sparse",
+           "spatial", "special", "stats"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(

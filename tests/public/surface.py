@@ -27,6 +27,13 @@ import fnx.numpy
 import fnx.numpy.linalg
 import fnx.ops
 import fnx.random
+import fnx.scipy.cluster.vq
+import fnx.scipy.integrate
+import fnx.scipy.interpolate
+import fnx.scipy.ndimage
+import fnx.scipy.optimize
+import fnx.scipy.signal
+import fnx.scipy.spatial.transform
 import fnx.scipy.special
 import fnx.sharding
 import fnx.sharding.device_registry
@@ -42,7 +49,9 @@ MODULES: list[ModuleType] = [
     fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.device_transfer,
     fnx.sharding.device_registry, fnx.environment_info, fnx.config_context, fnx.dtypes, fnx.errors,
     fnx.flatten_util, fnx.ops, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
-    fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives]
+    fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives, fnx.scipy.cluster.vq,
+    fnx.scipy.integrate, fnx.scipy.interpolate, fnx.scipy.ndimage, fnx.scipy.optimize,
+    fnx.scipy.signal, fnx.scipy.spatial.transform]
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:

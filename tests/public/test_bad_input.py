@@ -297,7 +297,6 @@ def test_names_that_are_not_there_yet() -> None:
     for module, name, part, instead in (
             (jnp.linalg, "svd", "factorizations", "numpy.linalg.svd"),
             (fnx.scipy, "linalg", "factorizations", "scipy.linalg"),
-            (fnx.scipy, "optimize", "these functions", "scipy.optimize"),
             (jnp, "fft", "Fourier transforms", "numpy.fft"),
             (fnx.lax, "fft", "Fourier transforms", "numpy.fft"),
             (jnp, "complex64", "complex numbers", "imaginary parts"),

@@ -136,3 +136,13 @@ BY_FUNCTION |= {
     "fnx.numpy.linalg.outer": {"x1": LINE, "x2": LINE},
     "fnx.numpy.linalg.multi_dot": {"arrays": [X, X.T]},
 }
+BY_FUNCTION |= {
+    **{f"fnx.scipy.signal.{n}": {"in1": X, "in2": SQUARE[:1, :2]} for n in (
+        "convolve", "convolve2d", "correlate", "correlate2d")},
+    "fnx.scipy.signal.detrend": {"data": X},
+    "fnx.scipy.cluster.vq.vq": {"obs": X, "code_book": SQUARE},
+    "fnx.scipy.integrate.trapezoid": {"y": X},
+    "fnx.scipy.ndimage.map_coordinates": {"input": X, "coordinates": [LINE / 2, LINE], "order": 1},
+    "fnx.scipy.optimize.minimize": {"fun": lambda x: jnp.sum(x * x), "x0": LINE},
+}
+KEYWORDS["fnx.scipy.optimize.minimize"] = {"method": "BFGS"}

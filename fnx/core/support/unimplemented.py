@@ -33,10 +33,7 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
     "functions of complex arguments": (("scipy.special.wofz", "scipy.special.sph_harm_y"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "these functions of SciPy": ((
-        "scipy.cluster", "scipy.cluster.*", "scipy.integrate", "scipy.integrate.*",
-        "scipy.interpolate", "scipy.interpolate.*", "scipy.ndimage", "scipy.ndimage.*",
-        "scipy.optimize", "scipy.optimize.*", "scipy.signal", "scipy.signal.*", "scipy.spatial",
-        "scipy.spatial.*"),
+        "experimental.ode", "experimental.ode.*"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
 }
 _EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft",
