@@ -5,6 +5,7 @@ Source: Nocedal and Wright, Numerical Optimization, 2nd edition, algorithms 6.1,
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -102,7 +103,8 @@ def minimize(fun: Callable[..., Any], x0: ArrayLike, args: tuple[Any, ...] = (),
     given = dict(options or {})
     if tol is not None:
         given.setdefault("gtol", arguments.check_number("tol", tol))
-    known = solve.__kwdefaults__ or {}
+    known = [p.name for p in inspect.signature(solve).parameters.values()
+             if p.kind is p.KEYWORD_ONLY]
     for name in given:
         if name not in known:
             raise ArgumentError(f"expected options {', '.join(known)}; got {name!r}",

@@ -30,7 +30,7 @@ def normalize(quat: Array) -> Array:
 
 
 def invert(quat: Array) -> Array:
-    return quat * jnp.asarray([-1, -1, -1, 1], quat.dtype)
+    return quat * jnp.asarray(np.asarray([-1, -1, -1, 1]), quat.dtype)
 
 
 def make_canonical(quat: Array) -> Array:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 import fnx.numpy as jnp
 import fnx.random as random
 from fnx.core.array import arguments
@@ -18,7 +20,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_float
-from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
+from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError, lazy_module
 from fnx.scipy.spatial import quaternions
 
 __all__ = ["Rotation", "Slerp"]
@@ -64,7 +66,8 @@ class Rotation(NamedTuple):
             ShapeError: not as many angles as axes.
         """
         axes, intrinsic = _parse_axes(seq, (1, 2, 3))
-        theta = jnp.atleast_1d(as_float(angles))
+        theta = as_float(angles)
+        theta = theta if theta.ndim else theta.reshape(1)
         if theta.shape[-1] != len(axes):
             raise ShapeError(f"expected {len(axes)} angles in the last axis, got shape "
                              f"{theta.shape}")
@@ -122,7 +125,7 @@ class Rotation(NamedTuple):
             num: how many; by default a single one.
             dtype: of the quaternions.
         """
-        quat = jnp.asarray([0, 0, 0, 1], dtype)
+        quat = jnp.asarray(np.asarray([0, 0, 0, 1]), dtype)
         return cls(quat if num is None else jnp.tile(quat, (arguments.check_int("num", num), 1)))
 
     @classmethod
@@ -147,7 +150,7 @@ class Rotation(NamedTuple):
         return self.quat.shape[0]
 
     @public_api
-    def __mul__(self, other: Any) -> Rotation:  # type: ignore[override]
+    def __mul__(self, other: Any) -> Rotation:
         """Return the rotation ``other`` followed by this one."""
         return Rotation(quaternions.normalize(quaternions.compose(self.quat, other.quat)))
 
@@ -235,7 +238,11 @@ class Rotation(NamedTuple):
             asarray(weights).astype(self.quat.dtype)
         if w.shape != (n,):
             raise ShapeError(f"expected weights of shape ({n},), got {w.shape}")
-        return Rotation(jnp.linalg.eigh((w * self.quat.T) @ self.quat)[1][:, -1])
+        eigh: Any = vars(jnp.linalg).get("eigh")
+        if eigh is None:
+            raise NotBuiltError("the mean of rotations needs eigenvectors, which come later",
+                                hint="normalize the mean of quaternions of one half space")
+        return Rotation(eigh((w * self.quat.T) @ self.quat)[1][:, -1])
 
     @property
     def single(self) -> bool:
