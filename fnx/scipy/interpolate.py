@@ -60,7 +60,7 @@ class RegularGridInterpolator:
             raise NotBuiltError("points outside of the grid cannot raise",
                                 hint="use fill_value=nan and look for NaN in the result")
         self.method: Method = method
-        self.bounds_error = bounds_error
+        self.bounds_error: bool = bounds_error
         self.values = as_float(values)
         self.grid = tuple([asarray(p) for p in points])
         if len(self.grid) > self.values.ndim:

@@ -142,7 +142,7 @@ def _minimize_bfgs(f: Callable[[Array], Array], x: Array, *, maxiter: int | None
     identity = jnp.eye(x.size, dtype=x.dtype)
 
     def is_open(state: Any) -> Array:
-        now, _, _ = state
+        now: _Iterate = state[0]
         return ~now.converged & ~now.failed & (now.iterations < limit)
 
     def step(state: Any) -> Any:
@@ -184,7 +184,8 @@ def _minimize_lbfgs(f: Callable[[Array], Array], x: Array, *, maxiter: float | N
     limits = [math.inf if limit is None else limit for limit in (maxiter, maxfun, maxgrad)]
 
     def is_open(state: Any) -> Array:
-        return ~state[0].converged & ~state[0].failed
+        now: _Iterate = state[0]
+        return ~now.converged & ~now.failed
 
     def step(state: Any) -> Any:
         now, changes, bends, scale = state
