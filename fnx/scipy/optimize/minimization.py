@@ -100,12 +100,12 @@ def minimize(fun: Callable[..., Any], x0: ArrayLike, args: tuple[Any, ...] = (),
         raise ArgumentError(f"expected method 'BFGS' or {LBFGS!r}, got {method!r}")
     if not isinstance(options, Mapping | None):
         raise ArgumentError(f"expected options as a dict, got {type(options).__name__}")
-    given = dict(options or {})
+    chosen = dict(options or {})
     if tol is not None:
-        given.setdefault("gtol", arguments.check_number("tol", tol))
+        chosen.setdefault("gtol", arguments.check_number("tol", tol))
     known = [p.name for p in inspect.signature(solve).parameters.values()
              if p.kind is p.KEYWORD_ONLY]
-    for name in given:
+    for name in chosen:
         if name not in known:
             raise ArgumentError(f"expected options {', '.join(known)}; got {name!r}",
                                 hint=suggestion(str(name), known))
@@ -113,7 +113,7 @@ def minimize(fun: Callable[..., Any], x0: ArrayLike, args: tuple[Any, ...] = (),
     if x.ndim != 1:
         raise ShapeError(f"expected x0 as a vector, got shape {x.shape}",
                          hint="use fnx.flatten_util.ravel_pytree for other parameters")
-    return solve(lambda x: fun(x, *args), x, **given)
+    return solve(lambda x: fun(x, *args), x, **chosen)
 
 
 class _Iterate(NamedTuple):
@@ -150,19 +150,19 @@ def _minimize_bfgs(f: Callable[[Array], Array], x: Array, *, maxiter: int | None
         direction = -inverse @ now.gradient
         slope = jnp.dot(now.gradient, direction)
         guess = 2.02 * (now.value - earlier_value) / jnp.where(slope == 0, -1, slope)
-        found = search_line(f, now.x, direction, now.value, now.gradient,
+        line = search_line(f, now.x, direction, now.value, now.gradient,
                             jnp.where(guess > 1, 1, guess), line_search_maxiter)
-        change = found.length * direction
-        bend = found.gradient - now.gradient
+        change = line.length * direction
+        bend = line.gradient - now.gradient
         product = jnp.dot(bend, change)
         rho = 1 / jnp.where(product == 0, 1, product)
         w = identity - rho * change[:, None] * bend
         updated = w @ inverse @ w.T + rho * change[:, None] * change
-        converged = jnp.linalg.norm(found.gradient, norm) < gtol
+        converged = jnp.linalg.norm(line.gradient, norm) < gtol
         return _Iterate(
-            now.x + change, found.value, found.gradient, converged, found.failed,
-            jnp.where(found.failed, 2 + found.status, 0).astype("int32"), now.iterations + 1,
-            now.evaluations + found.evaluations), jnp.where(
+            now.x + change, line.value, line.gradient, converged, line.failed,
+            jnp.where(line.failed, 2 + line.status, 0).astype("int32"), now.iterations + 1,
+            now.evaluations + line.evaluations), jnp.where(
                 (product != 0) & jnp.isfinite(rho), updated, inverse), now.value
 
     begin = _start(f, x)
@@ -190,28 +190,28 @@ def _minimize_lbfgs(f: Callable[[Array], Array], x: Array, *, maxiter: float | N
     def step(state: Any) -> Any:
         now, changes, bends, scale = state
         direction = -_apply_inverse(changes, bends, scale, now.gradient, now.iterations)
-        found = search_line(f, now.x, direction, now.value, now.gradient,
+        line = search_line(f, now.x, direction, now.value, now.gradient,
                             jnp.ones_like(now.value), maxls)
-        change = found.length * direction
-        bend = found.gradient - now.gradient
+        change = line.length * direction
+        bend = line.gradient - now.gradient
         product, square = jnp.dot(bend, change), jnp.dot(bend, bend)
-        reasons = [found.failed, now.iterations >= limits[0], now.evaluations >= limits[1],
-                   now.evaluations >= limits[2], now.value - found.value < ftol]
+        reasons = [line.failed, now.iterations >= limits[0], now.evaluations >= limits[1],
+                   now.evaluations >= limits[2], now.value - line.value < ftol]
         status = jnp.zeros((), "int32")
         for reason, code in zip(reasons[::-1], (4, 3, 2, 1, 5)):
             status = jnp.where(reason, code, status)
-        converged = jnp.linalg.norm(found.gradient, norm) < gtol
-        return (_Iterate(now.x + change, found.value, found.gradient, converged,
+        converged = jnp.linalg.norm(line.gradient, norm) < gtol
+        return (_Iterate(now.x + change, line.value, line.gradient, converged,
                          (status > 0) & ~converged, jnp.where(converged, 0, status),
-                         now.iterations + 1, now.evaluations + found.evaluations),
+                         now.iterations + 1, now.evaluations + line.evaluations),
                 jnp.roll(changes, -1, 0).at[-1].set(change),
                 jnp.roll(bends, -1, 0).at[-1].set(bend),
                 jnp.where(square > 0, product / jnp.where(square > 0, square, 1), scale))
 
     begin = _start(f, x)
     begin = begin._replace(converged=jnp.linalg.norm(begin.gradient, norm) == 0)
-    kept = jnp.zeros((maxcor, x.size), x.dtype)
-    end = while_loop(is_open, step, (begin, kept, kept, jnp.ones((), x.dtype)))[0]
+    pairs = jnp.zeros((maxcor, x.size), x.dtype)
+    end = while_loop(is_open, step, (begin, pairs, pairs, jnp.ones((), x.dtype)))[0]
     return OptimizeResults(end.x, end.converged & ~end.failed, end.status, end.value,
                            end.gradient, None, end.evaluations, end.evaluations, end.iterations)
 
