@@ -26,6 +26,7 @@ from fnx.backends.device.hcq import (
     collect_execs,
     decode_commands,
     run_callback,
+    run_fft_step,
     run_sort,
 )
 from fnx.core.ir import accessors, build_calls, ops
@@ -66,6 +67,9 @@ class InterpCommand:
             return
         if self.command.kernel.op is ops.SORT:
             run_sort(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+            return
+        if self.command.kernel.op is ops.FFT_STEP:
+            run_fft_step(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
         if self.command.kernel.op is ops.CMD_LOOP:
             _run_loop(self.command.kernel, [memory(slot) for slot in self.command.slots])

@@ -19,7 +19,7 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline conv_input_gradient_to_contraction push_slice_through_reduce two_pass_scan simplify
+'inline plan_fft conv_input_gradient_to_contraction push_slice_through_reduce two_pass_scan simplify
 fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce attention
 split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
 promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues
@@ -85,8 +85,10 @@ from fnx.lower.tensor.split_concat_by_buffer_limit import split_concat_by_buffer
 from fnx.lower.tensor.split_reduction import split_reduction
 
 # Passes for rare ops are loaded on first use.
+fft = lazy_import("fnx.lower.emit.fft")
 conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
+plan_fft = lazy_import("fnx.lower.tensor.plan_fft", "plan_fft")
 push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
                                         "push_slice_through_reduce")
 two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
@@ -265,6 +267,7 @@ POST_ATTENTION_PASSES = (
 )
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
+    Pass("plan_fft", lift_to_bodies(plan_fft), "tensor", "tensor", features=frozenset({ops.FFT})),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
          "tensor", "tensor", features=frozenset({ops.FOLD})),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
@@ -459,11 +462,19 @@ class Blocks:
             return
         driver = self.driver
         if step.kernel.op is ops.SORT:
-            shared = dynamic_shapes and TARGET_LOWERINGS[driver.target.kind].native_sort
+            shared = dynamic_shapes and TARGET_LOWERINGS[driver.target.kind].native_programs
             sort, scalars = generalize_length(step.kernel) if shared else (step.kernel, ())
             if not self.bodies:
                 self.ready(sort)
             yield Launch(sort, step.operands, scalars, step.locs, step.writes)
+            return
+        if step.kernel.op is ops.FFT_STEP:
+            native = TARGET_LOWERINGS[driver.target.kind].native_programs
+            fft_step, scalars = (fft.generalize(step.kernel), fft.scalars(step.kernel)) if native \
+                else (step.kernel, ())
+            if not self.bodies:
+                self.ready(fft_step)
+            yield Launch(fft_step, step.operands, scalars, step.locs, step.writes)
             return
         if dynamic_shapes and step.schedule is None:
             step = canonicalize_operand_order(step)

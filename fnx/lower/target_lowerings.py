@@ -61,6 +61,8 @@ from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.staging import SplitKernel, extract_kernel, split_global
 from fnx.lower.schedule.tile import tile
 
+fft = lazy_import("fnx.lower.emit.fft")
+
 
 class ScheduleInput(Record):
     """A kernel on its way to its loops.
@@ -115,7 +117,7 @@ class TargetLowering(Record):
             None if each needs a kernel of its own.
         schedule_for_knobs: returns the schedule of a kernel for given knobs, and reports to these
             which other choices are legal.
-        native_sort: whether a SORT is a native program, not run by the host's interpreter.
+        native_programs: whether a SORT or an FFT_STEP is a native program, not run by NumPy.
         loop_kernels: whether a CMD_LOOP of commands may be a kernel.
     """
 
@@ -128,7 +130,7 @@ class TargetLowering(Record):
     contraction_schedule: Callable[[Contraction, Target],
                                    Schedule | None] = lambda contraction, target: None
     schedule_for_knobs: Callable[[UOp, Target, TuningKnobs], Schedule] = schedule_for_knobs
-    native_sort: bool = False
+    native_programs: bool = False
     loop_kernels: bool = False
 
 
@@ -268,7 +270,7 @@ HOST = TargetLowering(
     module=host.module,
     extents=host_extents,
     contraction_schedule=generic_schedule,
-    native_sort=True,
+    native_programs=True,
     loop_kernels=True,
 )
 
@@ -420,13 +422,16 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return result
 
     def text(symbol: str) -> str:
-        kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else program()
+        kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
+            fft.program(kernel) if kernel.op is ops.FFT_STEP else program()
         body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
 
     if kernel.op is ops.SORT:
         return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
                           sort_extents(kernel, vectors))
+    if kernel.op is ops.FFT_STEP:
+        return KernelCode(key, lambda: fft.program(kernel), text, fft.extents(kernel))
     if kernel.op is ops.CMD_LOOP:
         return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))

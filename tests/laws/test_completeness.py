@@ -39,7 +39,7 @@ NO_EXAMPLE = {
 
 
 # Batching handles these only as parts of higher-order nodes.
-READ_ELSEWHERE = {ops.FUNCTION, ops.GETTUPLE}
+READ_ELSEWHERE = {ops.FUNCTION, ops.GETTUPLE, ops.FFT_STEP}
 
 
 def x(dtype: DType = dtypes.float32, slot: int = 0, shape: tuple[int, ...] = SHAPE) -> UOp:
@@ -126,6 +126,10 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.COND: lambda: _cond()[0],
     ops.CALLBACK: lambda: _host()[1],
     ops.CUSTOM: lambda: _custom()[0],
+    ops.FFT: lambda: build_calls.fft(x(shape=(3, 2)), x(slot=1, shape=(1,)), 0),
+    ops.FFT_STEP: lambda: build_calls.fft_step(
+        x(shape=(1, 3, 1, 2)), x(slot=1, shape=(1,)), op_args.FftStep(
+            "fft", dtypes.float32, (1, 3, 1), 3, (), 0, 0, -1, False, 1.0)),
     ops.SORT: lambda: build_calls.sort([x(), x(dtypes.int32, 1)], 1, (1, 0))[1],
 }
 

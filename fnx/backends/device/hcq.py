@@ -25,14 +25,15 @@ import numpy as np
 from fnx.backends.device.allocator import ALIGNMENT, BlockOwner, Pool, PoolBlock, size_class
 from fnx.backends.device.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.core.ir import accessors, dtypes, op_args, ops
-from fnx.core.ir.numpy_semantics import sort_operands
+from fnx.core.ir.numpy_semantics import fft_step, sort_operands
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import callbacks
 from fnx.core.support.errors import ShapeError, SpecError
 
 _MAX_SHARED_BLOCK, _MIN_SHARED = 1024, 3  # bytes of a block that several results share; results
 _SMALL_COPY = 256  # bytes up to which an extra copy is faster than looking up the address
-_CALLEES = (ops.KERNEL, ops.CMD_LOOP, ops.CALLBACK, ops.SORT, ops.LINKED)
+_CALLEES = (ops.KERNEL, ops.CMD_LOOP, ops.CALLBACK, ops.SORT, ops.FFT_STEP,
+            ops.LINKED)
 
 
 def to_signed(pattern: int) -> int:
@@ -86,6 +87,16 @@ def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
     results = sort_operands(arg, arrays[:len(arg.ins)])
     for target, value in zip(arrays[len(arg.ins):], results):
         target[...] = value
+
+
+def run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Run an FFT_STEP on the bytes of its array, its table and its result."""
+    assert arg.lengths is not None
+    x, _, out = memory
+    shape, t = arg.outs[0]
+    count = math.prod(shape) * t.itemsize
+    source = x[:count].view(t.np).reshape((*arg.lengths, 2))
+    out[:count].view(t.np).reshape(shape)[...] = fft_step(arg, source)[0]
 
 
 class QueuedLoop:

@@ -31,6 +31,7 @@ from fnx.backends.device.hcq import (
     collect_execs,
     decode_commands,
     run_callback,
+    run_fft_step,
     run_sort,
     to_signed,
 )
@@ -267,13 +268,15 @@ class _Submission:
     def _run_on_host(self, command: Command) -> None:
         """Run a CALLBACK or a SORT: read the operands, run Python, write the results."""
         memory = [self.read(slot) for slot in command.slots]
-        run = run_callback if command.kernel.op is ops.CALLBACK else run_sort
-        run(command.kernel.arg, memory)
+        _RUN[command.kernel.op](command.kernel.arg, memory)
         written = accessors.written_slots(command.kernel)
         for i, (slot, value) in enumerate(zip(command.slots, memory)):
             if i in written and value.size:
                 self.invalidate(slot)
                 self.write(slot, value)
+
+
+_RUN = {ops.CALLBACK: run_callback, ops.SORT: run_sort, ops.FFT_STEP: run_fft_step}
 
 
 class GpuDevice(DeviceBase):

@@ -160,6 +160,8 @@ def written_slots(kernel: UOp) -> set[int]:
     if kernel.op is ops.SORT:
         first = len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.outputs)))
+    if kernel.op is ops.FFT_STEP:
+        return {2}
     return {buffer(store).arg.slot for store in kernel.src}
 
 

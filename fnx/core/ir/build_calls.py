@@ -134,6 +134,16 @@ def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = N
                   for x, i in zip(results, arg.outputs)])
 
 
+def fft(x: UOp, table: UOp, axis: int, inverse: bool = False, scale: float = 1.0) -> UOp:
+    """Return the discrete Fourier transform of pairs (op_args.Fft), with the table of its plan."""
+    return UOp(ops.FFT, x.dtype, (x, table), op_args.Fft(axis, inverse, scale))
+
+
+def fft_step(x: UOp, table: UOp, arg: op_args.FftStep) -> UOp:
+    """Return one step of a discrete Fourier transform of x[outer, n, inner, 2]."""
+    return build.results(UOp(ops.FFT_STEP, dtypes.void, (x, table), arg))[0]
+
+
 # ---- bodies of loops, from Python functions -----------------------------------------------------
 
 
@@ -212,6 +222,12 @@ def callback_callee(host: UOp) -> UOp:
 def sort_callee(sort: UOp) -> UOp:
     """Return the callee of a SORT command, which takes operands and results (``exec_``)."""
     return UOp(ops.SORT, dtypes.void, (), sort.arg)
+
+
+def fft_step_callee(step: UOp) -> UOp:
+    """Return the callee of an FFT_STEP command, which takes the array, the table and the result
+    (``exec_``)."""
+    return UOp(ops.FFT_STEP, dtypes.void, (), step.arg)
 
 
 def linked_callee(arg: op_args.Linked) -> UOp:

@@ -349,6 +349,27 @@ def sort_key(x: NDArray, is_float: bool = False) -> NDArray:
     return np.asarray(np.where(np.isnan(x), ~bits.dtype.type(0), flipped))
 
 
+def fft(node: UOp, x: NDArray, table: NDArray) -> NDArray:
+    """Return the discrete Fourier transform of pairs."""
+    return _transform(x, node.arg.axis, node.arg.inverse, node.arg.scale)
+
+
+def _transform(x: NDArray, axis: int, inverse: bool, scale: float, twiddles: bool = False
+               ) -> NDArray:
+    z = x[..., 0].astype(np.float64) + 1j * x[..., 1]
+    z = np.fft.fft(z.conj() if inverse else z, axis=axis)
+    if twiddles:
+        k, c = np.ogrid[:z.shape[1], :z.shape[2]]
+        z = np.swapaxes(z * np.exp(-2j * np.pi * (k * c / (z.shape[1] * z.shape[2]))), 1, 2)
+    z = (z.conj() if inverse else z) * scale
+    return np.stack([z.real, z.imag], -1).astype(x.dtype)
+
+
+def fft_step(arg: Any, x: NDArray) -> list[NDArray]:
+    """Return the result of an FFT_STEP."""
+    return [_transform(x, 1, arg.inverse, arg.scale, arg.twiddles >= 0)]
+
+
 def sort_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     """Return the results of a SORT."""
     keys = [sort_key(x, t.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)]

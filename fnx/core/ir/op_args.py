@@ -103,6 +103,46 @@ class Sort(Record):
         return tuple([(shape, dtypes.int32) if i < 0 else self.ins[i] for i in self.outputs])
 
 
+class Fft(Record):
+    """Discrete Fourier transform along ``axis``; the last axis holds real and imaginary part.
+
+    The result is ``scale`` * sum over j of x[j] * exp(-2i pi j k / n); ``inverse``: +2i.
+    """
+
+    axis: int
+    inverse: bool = False
+    scale: float = 1.0
+
+
+class FftStep(Record):
+    """A step of a plan (core/formulas/fft_plan.py): transforms of the columns of matrices.
+
+    The radices of its stages are ``first``, ``middle`` and ``last`` (0: there is one stage).
+    ``table`` and ``twiddles`` are offsets in the table; with twiddles (>= 0) element (k, c) is
+    multiplied by exp(-2i pi k c / (n * inner)), and the matrices are transposed. ``lengths`` are
+    the number of matrices, n and inner; None: they are run-time scalars, as are the offsets,
+    ``inverse``, ``scale`` and how many stages have each of the radices ``middle``.
+    """
+
+    name: str
+    dtype: DType
+    lengths: tuple[int, int, int] | None
+    first: int
+    middle: tuple[int, ...]
+    last: int
+    table: int
+    twiddles: int
+    inverse: bool
+    scale: float
+
+    @property
+    def outs(self) -> tuple[tuple[Shape, DType], ...]:
+        if self.lengths is None:
+            return (((), self.dtype),)
+        outer, n, inner = self.lengths
+        return (((outer, n, inner, 2) if self.twiddles < 0 else (outer, inner, n, 2), self.dtype),)
+
+
 class Axis(Record):
     """A named axis of a vmap that is being traced.
 

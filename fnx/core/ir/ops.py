@@ -182,6 +182,12 @@ SCATTER = Op("SCATTER", "t", "scatter", None, arg=op_args.Scatter,
 SORT = Op("SORT", "tc", "sort", None, result="void", shape=scalar, arg=op_args.Sort,
           batching="body", cost=20)
 
+# discrete Fourier transform of pairs (real, imaginary) along an axis, with a table of twiddles; the
+# steps of its plan, which the compiler inserts
+FFT = Op("FFT", "t", "fft", 2, accepts="f", arg=op_args.Fft, meaning=m.fft, exact=False, cost=40)
+FFT_STEP = Op("FFT_STEP", "tc", "fft", None, result="void", shape=scalar, arg=op_args.FftStep,
+              batching="body", cost=20)
+
 # collectives over a named axis; batching over that axis eliminates both
 ALL_GATHER = Op("ALL_GATHER", "t", "collective", 1, arg=op_args.Axis,
                 shape=lambda s, a: (a.size, *s[0].shape))
@@ -253,7 +259,8 @@ ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
 HIGHER_ORDER = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # src: FUNCTIONs, then operands
-MULTI_RESULT = HIGHER_ORDER | {CALLBACK, SORT}  # ops with several results, each read by a GETTUPLE
+# ops whose results are read by GETTUPLEs
+MULTI_RESULT = HIGHER_ORDER | {CALLBACK, SORT, FFT_STEP}
 
 
 def ops_at_level(level: str) -> frozenset[Op]:

@@ -140,6 +140,10 @@ class _GraphPrinter:
         if node.op is ops.SORT:
             operands = ", ".join(self.name_of(s) for s in node.src)
             return f"{targets} = sort({operands}, keys={node.arg.n_keys}, kept={node.arg.outputs})"
+        if node.op is ops.FFT_STEP:
+            operands = "".join([f"{self.name_of(s)}, " for s in node.src])
+            radices = [r for r in (node.arg.first, *node.arg.middle, node.arg.last) if r]
+            return f"{targets} = fft_step({operands}radices={radices})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in accessors.bodies(node) or node.src[:1]]
         arguments = ", ".join(self.name_of(s) for s in accessors.operands(node))

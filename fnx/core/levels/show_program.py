@@ -147,7 +147,7 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
     where = kernel_label("", execution.arg.locs)[2:-1]
     name = f"host[{kernel.arg.name}]" if kernel.op is ops.CALLBACK else \
-        kernel.arg.name if kernel.op is ops.SORT else \
+        kernel.arg.name if kernel.op in (ops.SORT, ops.FFT_STEP) else \
         f"kernel {kernel.arg.name}" if kernel.op is ops.CMD_LOOP else names(kernel)
     line = f"{name}({', '.join(reads)}) -> {writes or 'nothing'}"
     return f"{line:<64}  # {where}" if where else line

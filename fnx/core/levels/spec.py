@@ -339,6 +339,18 @@ def _sort(node: UOp) -> bool:
         all(-1 <= i < len(arg.ins) for i in arg.outputs)
 
 
+def _fft(node: UOp) -> bool:
+    x, table = node.src
+    return x.shape[-1:] == (2,) and 0 <= node.arg.axis < len(x.shape) - 1 and \
+        x.dtype is table.dtype is node.dtype and len(table.shape) == 1
+
+
+def _fft_step(node: UOp) -> bool:
+    x, table = node.src
+    return x.shape == (*node.arg.lengths, 2) and len(table.shape) == 1 and \
+        x.dtype is table.dtype is node.arg.dtype
+
+
 def _get(node: UOp) -> bool:
     call = node.src[0]
     return call.op in (*ops.MULTI_RESULT, ops.LOOP) and 0 <= node.arg < len(call.arg.outs) and \
@@ -392,6 +404,9 @@ TENSOR = (
     SpecRule((ops.CALLBACK,), "a handle, a token where it has an effect, operands as its arg says",
              _host),
     SpecRule((ops.SORT,), "operands of one shape with an axis, as its arg says", _sort),
+    SpecRule((ops.FFT,), "pairs in the last axis, an axis before it, and a table", _fft),
+    SpecRule((ops.FFT_STEP,), "matrices of pairs of the lengths in its arg, and a table",
+             _fft_step),
     SpecRule((ops.GETTUPLE,), "a result of a structural node, with its dtype", _get),
 )
 

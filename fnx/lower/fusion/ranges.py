@@ -149,6 +149,9 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowSte
                           call.locs)
     if call.op is ops.SORT:
         return KernelStep(build_calls.sort_callee(call), reads + writes, writes, None, call.locs)
+    if call.op is ops.FFT_STEP:
+        return KernelStep(build_calls.fft_step_callee(call), reads + writes, writes, None,
+                          call.locs)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return ControlFlowStep(call, reads, writes)
     return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.locs,

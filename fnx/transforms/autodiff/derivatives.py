@@ -35,6 +35,7 @@ from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff import reduce_gather_scatter as indexed
 from fnx.transforms.autodiff.callback_rules import CallbackRule
 from fnx.transforms.autodiff.custom_rules import CustomOpRule
+from fnx.transforms.autodiff.fft_rules import FftRule
 from fnx.transforms.autodiff.higher_order import CallRule, GetTupleRule
 from fnx.transforms.autodiff.lazy_rule import LazyRule
 from fnx.transforms.autodiff.rules import (
@@ -301,12 +302,13 @@ DERIVATIVES[ops.REDUCE] = ReduceRule(
     jvps={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_other_elements,
            ops.MAX: indexed.split_ties, ops.MIN: indexed.split_ties, **indexed.REDUCE_FACTORS},
     selected={ops.MAX: indexed.winner_mask, ops.MIN: indexed.winner_mask})
+DERIVATIVES[ops.FFT] = FftRule()
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.SCATTER_X, indexed.SCATTER_UPDATES,
                                        indexed.gather_at)
 
 DERIVATIVES.update({ops.CALL: CallRule(), ops.GETTUPLE: GetTupleRule(),
-                    ops.FUNCTION: DerivativeRule(), ops.CALLBACK: CallbackRule(),
-                    ops.CUSTOM: CustomOpRule(),
+                    ops.FUNCTION: DerivativeRule(), ops.FFT_STEP: DerivativeRule(),
+                    ops.CALLBACK: CallbackRule(), ops.CUSTOM: CustomOpRule(),
                     ops.SCAN: LazyRule(lazy_import(
                         "fnx.transforms.autodiff.scan_rules", "ScanRule")),
                     ops.WHILE: LazyRule(lazy_import(

@@ -5,6 +5,7 @@
     reduce       in front, axes count from 1        REDUCE axis 0           ->  axis 1
     gather       one more index, or an axis of x    x[i]                    ->  x[lane, i], x[:, i]
     scatter      the same                           x.at[i]                 ->  x.at[lane, i]
+    fft          in front, the axis counts from 1   FFT axis 0              ->  axis 1
 
 A rule gets the node, its operands in the new graph, which of them have a batch axis (in front),
 and the batch size; it returns the node with a batch axis in front. At least one operand has one.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -130,7 +131,17 @@ def _scatter(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int
     return build.scatter(x, [_element(size, index[0]), *index], updates, monoid, (0, *moved))
 
 
+def _fft(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+    """All batch elements have one table: it is a constant."""
+    x, table = src
+    if batched[1]:
+        table = build.reshape(build.shrink(table, [(0, 1), (0, table.shape[1])]), table.shape[1:])
+    arg = node.arg
+    return build_calls.fft(broadcast_batch(x, batched[0], size), table, arg.axis + 1, arg.inverse,
+                           arg.scale)
+
+
 RULES: dict[str, BatchingRule] = {
     "elementwise": _elementwise, "first": _first_operand, "movement": _movement, "reduce": _reduce,
-    "gather": _gather, "scatter": _scatter,
+    "gather": _gather, "scatter": _scatter, "fft": _fft,
 }

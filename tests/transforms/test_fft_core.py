@@ -1,0 +1,138 @@
+"""FFT: lengths of every kind against NumPy, accuracy, derivatives, batching, devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.array.api_boundary import public_api
+from fnx.core.array.array import Array
+from fnx.core.formulas import fft_plan
+from fnx.lax import fft_core
+
+
+@public_api
+def transform(x: Array, axis: int = -2, inverse: bool = False, scale: float = 1.0) -> Array:
+    return Array(fft_core.transform(x._node, axis % x.ndim, inverse, scale))
+
+
+def reference(x: np.ndarray, axis: int = -2, inverse: bool = False) -> np.ndarray:
+    z = x[..., 0].astype(np.float64) + 1j * x[..., 1]
+    at = axis % x.ndim
+    z = np.fft.ifft(z, axis=at) * x.shape[at] if inverse else np.fft.fft(z, axis=at)
+    return np.stack([z.real, z.imag], -1)
+
+
+def error(found: Array, expected: np.ndarray) -> float:
+    norm = np.sqrt(np.mean(expected ** 2)) or 1.0
+    return float(np.sqrt(np.mean((np.asarray(found) - expected) ** 2)) / norm)
+
+
+def values(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 11, 13, 15, 16, 17, 24, 60, 77, 128, 169, 210,
+                               256, 509, 1000, 4096, 16384])
+def test_lengths(n: int) -> None:
+    x = values((n, 2))
+    assert error(fnx.jit(transform)(jnp.asarray(x)), reference(x)) < 3e-7
+    assert error(transform(jnp.asarray(x), inverse=True), reference(x, inverse=True)) < 3e-7
+
+
+@settings(max_examples=12, deadline=None)
+@given(shape=st.lists(st.integers(1, 20), min_size=1, max_size=3), axis=st.integers(0, 2),
+       inverse=st.booleans(), wide=st.booleans())
+def test_any_axis(shape: list[int], axis: int, inverse: bool, wide: bool) -> None:
+    axis %= len(shape)
+    dtype = "float64" if wide else "float32"
+    with fnx.enable_x64(True):
+        x = values((*shape, 2), dtype)
+        found = transform(jnp.asarray(x), axis, inverse)
+        assert found.dtype == dtype
+        assert error(found, reference(x, axis, inverse)) < (5e-16 if wide else 3e-7)
+
+
+def test_is_as_accurate_as_pocketfft() -> None:
+    import scipy.fft
+    for n in (64, 720, 4096, 1 << 16):
+        x = values((n, 2))
+        expected = reference(x)
+        z = scipy.fft.fft(x[..., 0] + 1j * x[..., 1])
+        pocket = error(np.stack([z.real, z.imag], -1), expected)
+        assert error(transform(jnp.asarray(x)), expected) < 1.5 * pocket
+
+
+def test_derivatives_are_transforms() -> None:
+    with fnx.enable_x64(True):
+        x, t = values((3, 12, 2), "float64"), values((3, 12, 2), "float64")
+        f = lambda x: transform(x, scale=0.5)
+        _, tangent = fnx.jvp(f, (jnp.asarray(x),), (jnp.asarray(t),))
+        assert error(tangent, 0.5 * reference(t)) < 1e-15
+        _, pullback = fnx.vjp(f, jnp.asarray(x))
+        assert error(pullback(jnp.asarray(t))[0], 0.5 * reference(t, inverse=True)) < 1e-15
+
+        def energy(x: Array) -> Array:
+            return jnp.sum(jnp.square(transform(x)))
+        hessian = fnx.hessian(energy)(jnp.asarray(x[0, :4]))
+        assert error(hessian.reshape(8, 8), 8 * np.eye(8)) < 1e-14
+
+
+def test_batches() -> None:
+    x = values((4, 3, 20, 2))
+    expected = reference(x)
+    for axis in (0, 1):
+        found = fnx.vmap(transform, in_axes=axis, out_axes=axis)(jnp.asarray(x))
+        assert error(found, expected) < 3e-7
+    columns = fnx.vmap(lambda x: transform(x, 0), in_axes=2, out_axes=2)(jnp.asarray(x))
+    assert error(columns, reference(x, 0)) < 3e-7
+
+
+def test_in_a_loop() -> None:
+    x = values((64, 2))
+
+    def step(carry: Array, _: None) -> tuple[Array, None]:
+        return transform(transform(carry), inverse=True, scale=1 / 64), None
+    out, _ = fnx.jit(lambda x: fnx.lax.scan(step, x, None, length=3))(jnp.asarray(x))
+    assert error(out, x) < 1e-6
+
+
+def test_a_nan_spreads_over_its_row_only() -> None:
+    x = values((2, 48, 2))
+    x[0, 3, 1] = np.nan
+    out = np.asarray(transform(jnp.asarray(x)))
+    assert np.isnan(out[0]).all() and np.isfinite(out[1]).all()
+
+
+def test_interpreter() -> None:
+    x = values((2, 60, 2))
+    with fnx.default_device("interp"):
+        assert error(transform(jnp.asarray(x)), reference(x)) < 3e-7
+
+
+def test_long_columns_and_three_steps() -> None:
+    x = values((4096 * 2, 2, 2))
+    assert error(transform(jnp.asarray(x), 0), reference(x, 0)) < 3e-7
+
+
+@given(n=st.integers(2, 1 << 20))
+def test_plans_multiply_to_the_length(n: int) -> None:
+    steps = fft_plan.plan(n, 1)
+    if steps is None:
+        return
+    assert np.prod([s.n for s in steps], dtype=np.int64) == n
+    for s in steps:
+        first, middle, last = fft_plan.radices(s.n)
+        assert first * int(np.prod(middle)) * max(last, 1) == s.n <= fft_plan.MAX_STEP
+
+
+@given(n=st.integers(1, 10**6), t=st.integers(0, 10**6))
+def test_roots_are_exact_to_half_an_ulp(n: int, t: int) -> None:
+    angle = np.longdouble(2) * np.pi * np.longdouble(t % n) / n
+    exact = complex(np.cos(angle)), complex(-np.sin(angle))
+    got = complex(fft_plan.roots(np.array([t]), n)[0])
+    assert abs(got.real - exact[0].real) < 4e-16 and abs(got.imag - exact[1].real) < 4e-16
