@@ -276,7 +276,8 @@ class _Submission:
                 self.write(slot, value)
 
 
-_RUN = {ops.CALLBACK: run_callback, ops.SORT: run_sort, ops.FFT_STEP: run_fft_step}
+_RUN: dict[ops.Op, Callable[[Any, list[Any]], None]] = {
+    ops.CALLBACK: run_callback, ops.SORT: run_sort, ops.FFT_STEP: run_fft_step}
 
 
 class GpuDevice(DeviceBase):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
@@ -282,8 +283,7 @@ class _FftEmitter:
         other = b.times(self.n, self.block)
         table: UOp = build.var(TABLE, dtypes.index)
         m, q = self._divide(self.n, arg.first), build.index_const(arg.first)
-        self.stage(arg.first, m, None, table, self.input,
-                   lambda at, v: self.keep(zero, at, v))
+        self.stage(arg.first, m, None, table, self.input, partial(self.keep, zero))
         table = b.plus(table, b.times(m, 2 * (arg.first - 1)))
         source, target = zero, other
         for i, r in enumerate(arg.middle):
@@ -291,8 +291,7 @@ class _FftEmitter:
             states = [b.phi(s) for s in (source, target, m, q, table)]
             source, target, m, q, table = states
             rows = self._divide(m, r)
-            self.stage(r, rows, q, table, lambda at, s=source: self.get(s, at),
-                       lambda at, v, t=target: self.keep(t, at, v))
+            self.stage(r, rows, q, table, partial(self.get, source), partial(self.keep, target))
             source, target, m, q, table = b.close([
                 target, source, rows, b.times(q, r),
                 b.plus(table, b.times(rows, 2 * (r - 1)))])
