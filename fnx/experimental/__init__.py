@@ -6,7 +6,10 @@ from fnx.core.support.errors import lazy_module
 from fnx.experimental.x64_context import disable_x64, enable_x64
 from fnx.transforms.host_callbacks import io_callback
 
-__all__ = ["disable_x64", "enable_x64", "io_callback"]
+if TYPE_CHECKING:  # loaded on first use
+    from fnx.experimental import ode
+
+__all__ = ["disable_x64", "enable_x64", "io_callback", "ode"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules={"ode": "fnx.experimental.ode"})

@@ -32,9 +32,6 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "functions of complex arguments": (("scipy.special.wofz", "scipy.special.sph_harm_y"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
-    "these functions of SciPy": ((
-        "experimental.ode", "experimental.ode.*"),
-        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
 }
 _EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft",
                 "random.orthogonal": "numpy.linalg.qr", "nn.initializers.": "numpy.linalg.qr"}
