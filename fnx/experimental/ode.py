@@ -154,8 +154,8 @@ def _integrate(slope: Callable[..., Array], options: _Options, y0: Array, times:
 
     def to_time(state: _State, target: Array) -> tuple[_State, Array]:
         def is_open(state: _State) -> Array:
-            return (state.t < target) & (state.steps < options.max_steps) & \
-                (state.t + state.length > state.t)
+            may_step: Array = state.steps < options.max_steps
+            return (state.t < target) & may_step & (state.t + state.length > state.t)
 
         end = while_loop(is_open, lambda state: _step(rate, options, state),
                          state._replace(steps=jnp.zeros((), "int32")))
@@ -174,7 +174,7 @@ def _integrate(slope: Callable[..., Array], options: _Options, y0: Array, times:
     return jnp.concatenate([y0[None], ys])
 
 
-_solve = custom_vjp(_integrate, nondiff_argnums=(0, 1))
+_solve: custom_vjp[Any, Array] = custom_vjp(_integrate, nondiff_argnums=(0, 1))
 
 
 def _forward(slope: Callable[..., Array], options: _Options, y0: Array, times: Array,
