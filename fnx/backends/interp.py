@@ -27,6 +27,7 @@ from fnx.backends.device.hcq import (
     decode_commands,
     run_callback,
     run_fft_step,
+    run_linalg,
     run_sort,
 )
 from fnx.core.ir import accessors, build_calls, ops
@@ -70,6 +71,9 @@ class InterpCommand:
             return
         if self.command.kernel.op is ops.FFT_STEP:
             run_fft_step(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+            return
+        if self.command.kernel.op is ops.LINALG:
+            run_linalg(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
         if self.command.kernel.op is ops.CMD_LOOP:
             _run_loop(self.command.kernel, [memory(slot) for slot in self.command.slots])

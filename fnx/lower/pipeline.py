@@ -101,6 +101,7 @@ is_candidate = lazy_import("fnx.lower.loops.loop_kernels", "is_candidate")
 arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
                                        "promote_to_compute_dtype")
+lapack = lazy_import("fnx.lower.emit.lapack")
 tile_attention = lazy_import("fnx.lower.attention.tile_attention", "tile_attention")
 
 
@@ -475,6 +476,13 @@ class Blocks:
             if not self.bodies:
                 self.ready(fft_step)
             yield Launch(fft_step, step.operands, scalars, step.locs, step.writes)
+            return
+        if step.kernel.op is ops.LINALG:
+            native = TARGET_LOWERINGS[driver.target.kind].native_linalg
+            node, scalars = lapack.generalize_sizes(step.kernel) if native else (step.kernel, ())
+            if not self.bodies:
+                self.ready(node)
+            yield Launch(node, step.operands, scalars, step.locs, step.writes)
             return
         if dynamic_shapes and step.schedule is None:
             step = canonicalize_operand_order(step)

@@ -118,6 +118,7 @@ class TargetLowering(Record):
         schedule_for_knobs: returns the schedule of a kernel for given knobs, and reports to these
             which other choices are legal.
         native_programs: whether a SORT or an FFT_STEP is a native program, not run by NumPy.
+        native_linalg: whether a LINALG is a native program, not run by the host's interpreter.
         loop_kernels: whether a CMD_LOOP of commands may be a kernel.
     """
 
@@ -131,6 +132,7 @@ class TargetLowering(Record):
                                    Schedule | None] = lambda contraction, target: None
     schedule_for_knobs: Callable[[UOp, Target, TuningKnobs], Schedule] = schedule_for_knobs
     native_programs: bool = False
+    native_linalg: bool = False
     loop_kernels: bool = False
 
 
@@ -271,6 +273,7 @@ HOST = TargetLowering(
     extents=host_extents,
     contraction_schedule=generic_schedule,
     native_programs=True,
+    native_linalg=True,
     loop_kernels=True,
 )
 
@@ -377,6 +380,7 @@ TARGET_LOWERINGS = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx":
 # ---- code generation ----------------------------------------------------------------------------
 
 
+lapack = lazy_import("fnx.lower.emit.lapack")
 inline_command_loop = lazy_import("fnx.lower.loops.inline_command_loop", "inline_command_loop")
 resumable_loop = lazy_import("fnx.lower.loops.resumable_loop", "resumable_loop")
 PACKAGES = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
@@ -423,7 +427,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
 
     def text(symbol: str) -> str:
         kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
-            fft.program(kernel) if kernel.op is ops.FFT_STEP else program()
+            fft.program(kernel) if kernel.op is ops.FFT_STEP else \
+            lapack.program(kernel) if kernel.op is ops.LINALG else program()
         body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
 
@@ -432,6 +437,10 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
                           sort_extents(kernel, vectors))
     if kernel.op is ops.FFT_STEP:
         return KernelCode(key, lambda: fft.program(kernel), text, fft.extents(kernel))
+    if kernel.op is ops.LINALG:
+        return KernelCode(key, lambda: lapack.program(kernel), text,
+                          {"parallel": lapack.batch_size(kernel),
+                           "scratch": lapack.scratch(kernel)})
     if kernel.op is ops.CMD_LOOP:
         return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))

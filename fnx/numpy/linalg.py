@@ -1,4 +1,4 @@
-"""``fnx.numpy.linalg``: norms, products and diagonals. Factorizations are not implemented."""
+"""``fnx.numpy.linalg``: norms, products, diagonals; factorizations load at their first use."""
 
 from __future__ import annotations
 
@@ -7,97 +7,55 @@ from typing import TYPE_CHECKING, Any
 
 import fnx.numpy.base as base
 from fnx.core.array import arguments, axes
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import domain_node
-from fnx.core.ir import build, ops
-from fnx.core.ir.expr import Expr, sqrt, where
-from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError, lazy_module
+from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 from fnx.core.support.process import lazy_import
 from fnx.numpy.contraction import matmul, tensordot
-from fnx.numpy.reductions import reduce_axes
+from fnx.numpy.norms import norm
 
 vector_math = lazy_import("fnx.numpy.vector_math")
 
-_HOMES = {"matrix_transpose": "fnx.numpy.manipulation", "vecdot": "fnx.numpy.vector_math"}
+linear_systems = lazy_import("fnx.numpy.linear_systems")
+
+_HOMES = {
+    "matrix_transpose": "fnx.numpy.manipulation", "vecdot": "fnx.numpy.vector_math",
+    **dict.fromkeys(("cholesky", "eigh", "eigvalsh", "qr", "svd", "svdvals"),
+                    "fnx.numpy.decompositions"),
+    **dict.fromkeys(("cond", "det", "inv", "lstsq", "matrix_rank", "pinv", "slogdet", "solve",
+                     "tensorinv", "tensorsolve"), "fnx.numpy.linear_systems"),
+}
 
 __all__ = [
-    "cross", "diagonal", "matrix_norm", "matrix_power", "multi_dot", "norm", "outer", "trace",
-    "vector_norm", "matmul", "tensordot", *_HOMES,
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer",
+    "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve",
+    "trace", "vecdot", "vector_norm",
 ]
+
+if TYPE_CHECKING:
+    from fnx.numpy.decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
+    from fnx.numpy.linear_systems import (
+        cond,
+        det,
+        inv,
+        lstsq,
+        matrix_rank,
+        pinv,
+        slogdet,
+        solve,
+        tensorinv,
+        tensorsolve,
+    )
+    from fnx.numpy.manipulation import matrix_transpose
+    from fnx.numpy.vector_math import vecdot
 
 if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers
     __getattr__, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)
-
-
-@public_api
-def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """Return a vector norm, or the Frobenius, 1 or inf norm of matrices.
-
-    The derivative of the 2-norm at 0 is 0.
-
-    Args:
-        x: an Array or array-like of any shape; bool and integers become the default float.
-        ord: None (the 2-norm over all axes), a number, inf, -inf, or "fro".
-        axis: one axis for vector norms, two for matrix norms, None for all.
-        keepdims: whether to keep the reduced axes, with length 1.
-
-    Returns:
-        An Array of a float dtype, without the reduced axes.
-
-    Raises:
-        AxisError: an axis is out of range or repeated.
-        ArgumentError: ``ord`` is not valid for this number of axes.
-        NotBuiltError: ``ord`` needs singular values.
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.linalg.norm(jnp.asarray([3.0, 4.0])))
-    5.0
-    """
-    node = domain_node("inexact", x)
-    dims = axes.sorted_axes(axis, len(node.shape))
-    if ord is None or (ord == "fro" and len(dims) == 2) or (ord == 2 and len(dims) == 1):
-        return Array(_two_norm(node, dims, keepdims))
-    if len(dims) == 1:
-        return Array(_vector_norm(node, ord, dims, keepdims))
-    if len(dims) == 2 and ord in (1, -1, float("inf"), float("-inf")):
-        order = axes.normalize_axis_tuple(axis, len(node.shape)) \
-            if isinstance(axis, Sequence) else dims
-        inner_axis, outer_axis = order if ord in (1, -1) else order[::-1]
-        sums = reduce_axes(abs(Expr(node)).node, ops.ADD, inner_axis, True)
-        out = reduce_axes(sums, ops.MAX if ord > 0 else ops.MIN, outer_axis, True)
-        return Array(out if keepdims else build.reshape(
-            out, tuple(n for i, n in enumerate(node.shape) if i not in dims)))
-    if len(dims) == 2 and ord in (2, -2, "nuc"):
-        raise NotBuiltError(f"norm: ord={ord!r} of a matrix needs singular values",
-                            hint="use ord=None (Frobenius)")
-    raise ArgumentError(f"norm: expected one or two axes and a matching ord, got ord={ord!r} over "
-                        f"{len(dims)} axes")
-
-
-def _two_norm(node: UOp, dims: tuple[int, ...], keepdims: bool) -> UOp:
-    """Return sqrt(sum of squares), with a separate case at 0, where sqrt has infinite slope."""
-    total = Expr(reduce_axes((Expr(node)**2).node, ops.ADD, dims, keepdims))
-    return where(total.eq(0), 0, sqrt(total)).node
-
-
-def _vector_norm(node: UOp, ord: Any, dims: tuple[int, ...], keepdims: bool) -> UOp:
-    size = abs(Expr(node))
-    if ord == float("inf") or ord == float("-inf"):
-        return reduce_axes(size.node, ops.MAX if ord > 0 else ops.MIN, dims, keepdims)
-    if ord == 0:
-        return reduce_axes(Expr(node).ne(0).cast(node.dtype).node, ops.ADD, dims, keepdims)
-    if not isinstance(ord, (int, float)):
-        raise ArgumentError(f"norm: expected a number as ord of a vector, got {ord!r}")
-    if ord == 1:
-        return reduce_axes(size.node, ops.ADD, dims, keepdims)
-    total = reduce_axes((size**float(ord)).node, ops.ADD, dims, keepdims)
-    return (Expr(total)**(1.0 / ord)).node
 
 
 _docstr = DocTemplate(
@@ -160,8 +118,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 @_docstr("An Array of a float dtype, without the last two axes.",
-         raises=("NotBuiltError: ``ord`` needs singular values.",
-                 "ShapeError: there are fewer than two axes."))
+         raises=("ShapeError: there are fewer than two axes.",))
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """Return the norms of matrices.
 
@@ -204,10 +161,10 @@ def _require_matrices(x: ArrayLike) -> Array:
     return array
 
 
-@_docstr("An Array of the shape of a.", n="an int >= 0.",
-         raises=("ShapeError: the matrices are not square.", "NotBuiltError: n is negative."))
+@_docstr("An Array of the shape of a.", n="an int; powers below 0 are those of the inverse.",
+         raises=("ShapeError: the matrices are not square.",))
 def matrix_power(a: ArrayLike, n: int) -> Array:
-    """Raise square matrices to a non-negative integer power.
+    """Raise square matrices to an integer power.
 
     Source: exponentiation by squaring.
 
@@ -220,8 +177,7 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
         raise ShapeError(f"expected square matrices, got shape {square.shape}")
     exponent = arguments.check_int("n", n)
     if exponent < 0:
-        raise NotBuiltError("expected n >= 0: matrix inverses are not implemented yet",
-                            hint="pass concrete values to numpy.linalg.matrix_power")
+        square, exponent = linear_systems.inv(square), -exponent
     out: Array | None = None
     while exponent:
         if exponent & 1:

@@ -130,6 +130,7 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.FFT_STEP: lambda: build_calls.fft_step(
         x(shape=(1, 3, 1, 2)), x(slot=1, shape=(1,)), op_args.FftStep(
             "fft", dtypes.float32, (1, 3, 1), 3, (), 0, 0, -1, False, 1.0)),
+    ops.LINALG: lambda: build_calls.linalg("qr", [x(shape=(5, 3))])[1],
     ops.SORT: lambda: build_calls.sort([x(), x(dtypes.int32, 1)], 1, (1, 0))[1],
 }
 

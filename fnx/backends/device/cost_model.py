@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fnx.core.ir import build, ops
+from fnx.core.ir import build, op_args, ops
 from fnx.core.ir.accessors import buffer, dims, extent, index_node
+from fnx.core.ir.linalg import matrix_lengths
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.algebra import evaluate
 
@@ -20,6 +21,10 @@ SCALAR_NS = 1 / 2  # ... and in scalar code
 CACHE_BYTE_NS = 1 / 80  # nanoseconds per byte in cache
 MEMORY_BYTE_NS = 1 / 20   # ... and not in cache
 STRIP_NS = 40_000.0  # of one strip of a loop that is relaunched: lower/loops/loop_kernels.py
+FLOP_NS = 1 / 8  # ... of LAPACK
+LINALG_CALL_NS = 300.0  # nanoseconds of a call of LAPACK
+LINALG_FLOPS = {"cholesky": 0.4, "qr": 4.0, "eigh": 12.0, "eigvalsh": 4.0, "svd": 25.0,
+                "svdvals": 6.0, "schur": 25.0, "solve_sylvester": 60.0}  # times n**3; others: 1
 CACHE_BYTES = 16 << 20  # bytes that caches hold
 
 
@@ -33,6 +38,8 @@ def estimate_ns(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
         lengths = [scalars[i] for i in range(3)] if kernel.arg.lengths is None else \
             kernel.arg.lengths
         return VECTOR_NS * kernel.op.cost * math.prod(lengths)
+    if kernel.op is ops.LINALG:
+        return _linalg_ns(kernel.arg, scalars)
     if kernel.op is ops.CMD_LOOP:
         if kernel.arg.strip_length:
             return STRIP_NS
@@ -58,6 +65,17 @@ def estimate_ns(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
     nbytes = sum([min(n, math.prod([evaluate(d, scalars) for d in dims(ref)])) * ref.dtype.itemsize
                   for ref, n in buffer_elements.items()])
     return max(total, nbytes * (CACHE_BYTE_NS if nbytes <= CACHE_BYTES else MEMORY_BYTE_NS))
+
+
+def _linalg_ns(arg: op_args.Linalg, scalars: Mapping[UOp | int, int]) -> float:
+    """Estimate the time of a LINALG by the cube of the longest axis."""
+    if arg.any_size:
+        count, *lengths = [scalars[i] for i in range(len(scalars))]
+    else:
+        batch, by_letter = matrix_lengths(arg.routine, arg.options, arg.ins)
+        count, lengths = math.prod(batch), [*by_letter.values()]
+    flops = LINALG_FLOPS.get(arg.routine, 1.0) * max(lengths)**3
+    return count * (LINALG_CALL_NS + FLOP_NS * flops)
 
 
 def _command_ns(command: UOp) -> float:

@@ -25,6 +25,7 @@ import numpy as np
 from fnx.backends.device.allocator import ALIGNMENT, BlockOwner, Pool, PoolBlock, size_class
 from fnx.backends.device.base import CommandBuffer, DeviceBase, DeviceStorage
 from fnx.core.ir import accessors, dtypes, op_args, ops
+from fnx.core.ir.linalg import apply_routine
 from fnx.core.ir.numpy_semantics import fft_step, sort_operands
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import callbacks
@@ -32,7 +33,7 @@ from fnx.core.support.errors import ShapeError, SpecError
 
 _MAX_SHARED_BLOCK, _MIN_SHARED = 1024, 3  # bytes of a block that several results share; results
 _SMALL_COPY = 256  # bytes up to which an extra copy is faster than looking up the address
-_CALLEES = (ops.KERNEL, ops.CMD_LOOP, ops.CALLBACK, ops.SORT, ops.FFT_STEP,
+_CALLEES = (ops.KERNEL, ops.CMD_LOOP, ops.CALLBACK, ops.SORT, ops.FFT_STEP, ops.LINALG,
             ops.LINKED)
 
 
@@ -97,6 +98,15 @@ def run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -
     count = math.prod(shape) * t.itemsize
     source = x[:count].view(t.np).reshape((*arg.lengths, 2))
     out[:count].view(t.np).reshape(shape)[...] = fft_step(arg, source)[0]
+
+
+def run_linalg(arg: op_args.Linalg, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Run a LINALG on the bytes of its operands and its results."""
+    arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
+              for part, (shape, t) in zip(memory, (*arg.ins, *arg.outs))]
+    results = apply_routine(arg, arrays[:len(arg.ins)])
+    for target, value in zip(arrays[len(arg.ins):], results):
+        target[...] = value
 
 
 class QueuedLoop:

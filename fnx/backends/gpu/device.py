@@ -32,6 +32,7 @@ from fnx.backends.device.hcq import (
     decode_commands,
     run_callback,
     run_fft_step,
+    run_linalg,
     run_sort,
     to_signed,
 )
@@ -266,7 +267,7 @@ class _Submission:
                 [self.place(slot) for slot in plan.slots]), plan.scalars))
 
     def _run_on_host(self, command: Command) -> None:
-        """Run a CALLBACK or a SORT: read the operands, run Python, write the results."""
+        """Run a CALLBACK, SORT or LINALG: read the operands, run Python, write the results."""
         memory = [self.read(slot) for slot in command.slots]
         _RUN[command.kernel.op](command.kernel.arg, memory)
         written = accessors.written_slots(command.kernel)
@@ -277,7 +278,8 @@ class _Submission:
 
 
 _RUN: dict[ops.Op, Callable[[Any, list[Any]], None]] = {
-    ops.CALLBACK: run_callback, ops.SORT: run_sort, ops.FFT_STEP: run_fft_step}
+    ops.CALLBACK: run_callback, ops.SORT: run_sort, ops.FFT_STEP: run_fft_step,
+    ops.LINALG: run_linalg}
 
 
 class GpuDevice(DeviceBase):

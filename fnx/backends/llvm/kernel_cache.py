@@ -293,8 +293,8 @@ class KernelCache:
         linked: dict[bytes, LinkedKernel] = {}
         for group in groups:
             if group:
-                library = llvm.link([(data, [s]) for _, s, data in group],
-                                    object_files.allowed_addresses())
+                imports = object_files.imported_addresses([data for _, _, data in group])
+                library = llvm.link([(data, [s]) for _, s, data in group], imports)
                 for key, s, _ in group:
                     linked[key] = LinkedKernel(key, library.addresses[s], library)
         for key in self._dead_kernels.released():

@@ -1,7 +1,8 @@
 """Object file reader: finds the undefined symbols of compiled code.
 
 LLVM may insert calls that are not in the IR (memset for a loop of stores, fmodf for frem). A kernel
-may only call the functions in ``ALLOWED``; anything else is refused before linking.
+may only call the functions in ``ALLOWED``, and SciPy's LAPACK and BLAS by names such as
+``lapack_dpotrf``; anything else is refused before linking.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from collections.abc import Iterable
 
 from fnx.core.support.errors import DeviceError
+from fnx.core.support.process import lazy_import
 
 # Functions of the C library that compiled kernels may call: they copy or fill memory.
 ALLOWED = frozenset({"memset", "memcpy", "memmove"})
+_SCIPY_PREFIXES = "lapack_", "blas_"
+_PREFIX_BYTES = tuple([prefix.encode() for prefix in _SCIPY_PREFIXES])
+
+scipy_functions = lazy_import("fnx.backends.llvm.scipy_functions")
 
 
 def undefined_symbols(data: bytes) -> set[str]:
@@ -74,7 +81,7 @@ def check_undefined(names: set[str], kernel: str) -> None:
     Raises:
         DeviceError: names the kernel and the symbols.
     """
-    unknown = sorted(names - ALLOWED)
+    unknown = sorted(n for n in names - ALLOWED if not n.startswith(_SCIPY_PREFIXES))
     if unknown:
         raise DeviceError(
             f"kernel {kernel} calls {', '.join(unknown)}; expected calls of only "
@@ -92,3 +99,14 @@ def allowed_addresses() -> dict[str, int]:
         assert address is not None
         symbol_addresses[name] = address
     return symbol_addresses
+
+
+def imported_addresses(objects: Iterable[bytes]) -> dict[str, int]:
+    """Return the addresses of all functions that some objects may call. SciPy is imported if one
+    of them calls its LAPACK."""
+    addresses = allowed_addresses()
+    for data in objects:
+        if any(prefix in data for prefix in _PREFIX_BYTES):
+            names = [n for n in undefined_symbols(data) if n.startswith(_SCIPY_PREFIXES)]
+            addresses = addresses | {n: scipy_functions.address(n) for n in names}
+    return addresses

@@ -146,7 +146,7 @@ def dims(buffer: UOp) -> tuple[UOp, ...]:
 
 
 def written_slots(kernel: UOp) -> set[int]:
-    """Return the slots that a KERNEL, CALLBACK, SORT or LINKED writes, or the kernels in a
+    """Return the slots that a KERNEL, CALLBACK, SORT, LINALG or LINKED writes, or the kernels in a
     CMD_LOOP."""
     if kernel.op is ops.CMD_LOOP:
         written = {slot.index for run in all_execs(kernel) for i in written_slots(run.src[0])
@@ -162,6 +162,9 @@ def written_slots(kernel: UOp) -> set[int]:
         return set(range(first, first + len(kernel.arg.outputs)))
     if kernel.op is ops.FFT_STEP:
         return {2}
+    if kernel.op is ops.LINALG:
+        first = len(kernel.arg.ins)
+        return set(range(first, first + len(kernel.arg.outs)))
     return {buffer(store).arg.slot for store in kernel.src}
 
 

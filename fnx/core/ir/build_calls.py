@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import linalg as routines
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
@@ -144,6 +145,23 @@ def fft_step(x: UOp, table: UOp, arg: op_args.FftStep) -> UOp:
     return build.results(UOp(ops.FFT_STEP, dtypes.void, (x, table), arg))[0]
 
 
+def linalg(routine: str, operands: Sequence[UOp], options: Sequence[str] = ()
+           ) -> tuple[UOp, ...]:
+    """Return the results of a routine for each matrix of a batch (op_args.Linalg).
+
+    Operands of storage-only dtypes are computed in their compute dtypes.
+    """
+    promoted = tuple(map(build.to_compute, operands))
+    ins, chosen = tuple([(x.shape, x.dtype) for x in promoted]), tuple(sorted(options))
+    outs = routines.result_types(routine, chosen, ins)
+    if any(0 in shape for shape, _ in ins):
+        return routines.empty_results(routine, chosen, outs)
+    arg = op_args.Linalg(routine, routine, chosen, ins, outs)
+    results = build.results(UOp(ops.LINALG, dtypes.void, promoted, arg))
+    dtype = operands[0].dtype
+    return tuple([build.cast(x, dtype) if x.dtype is promoted[0].dtype else x for x in results])
+
+
 # ---- bodies of loops, from Python functions -----------------------------------------------------
 
 
@@ -228,6 +246,11 @@ def fft_step_callee(step: UOp) -> UOp:
     """Return the callee of an FFT_STEP command, which takes the array, the table and the result
     (``exec_``)."""
     return UOp(ops.FFT_STEP, dtypes.void, (), step.arg)
+
+
+def linalg_callee(node: UOp) -> UOp:
+    """Return the callee of a LINALG command, which takes operands and results (``exec_``)."""
+    return UOp(ops.LINALG, dtypes.void, (), node.arg)
 
 
 def linked_callee(arg: op_args.Linked) -> UOp:

@@ -16,7 +16,8 @@ from fnx.core.ir import low_precision
 from fnx.core.ir.dtypes import ALL, DType, uint32
 
 OpKind = Literal["source", "elementwise", "movement", "pair", "reduce", "gather", "scatter",
-                 "collective", "scope", "host", "sort", "fft", "kernel", "program", "command"]
+                 "collective", "scope", "host", "sort", "linalg", "fft", "kernel", "program",
+                 "command"]
 Shape = tuple[int, ...]
 
 

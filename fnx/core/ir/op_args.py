@@ -143,6 +143,23 @@ class FftStep(Record):
         return (((outer, n, inner, 2) if self.twiddles < 0 else (outer, inner, n, 2), self.dtype),)
 
 
+class Linalg(Record):
+    """A routine of linear algebra, applied to each matrix of a batch (core/ir/linalg.py).
+
+    ``options`` are those of the routine that are on. ``ins`` and ``outs`` are (shape, dtype) of
+    operands and results, which have the same leading batch axes. With ``any_size`` it is a command
+    for any batch and any matrices: their lengths are run-time scalars, and ``ins`` and ``outs``
+    hold no shapes.
+    """
+
+    name: str
+    routine: str
+    options: tuple[str, ...]
+    ins: tuple[tuple[Shape, DType], ...]
+    outs: tuple[tuple[Shape, DType], ...]
+    any_size: bool = False
+
+
 class Axis(Record):
     """A named axis of a vmap that is being traced.
 

@@ -181,6 +181,8 @@ SCATTER = Op("SCATTER", "t", "scatter", None, arg=op_args.Scatter,
 
 SORT = Op("SORT", "tc", "sort", None, result="void", shape=scalar, arg=op_args.Sort,
           batching="body", cost=20)
+LINALG = Op("LINALG", "tc", "linalg", None, result="void", shape=scalar, arg=op_args.Linalg,
+            batching="body", cost=1)
 
 # discrete Fourier transform of pairs (real, imaginary) along an axis, with a table of twiddles; the
 # steps of its plan, which the compiler inserts
@@ -230,6 +232,7 @@ ID = Op("ID", "p", "program", 0, result="any", arg=str)
 SYNC = Op("SYNC", "p", "program", 0, result="void")
 ASYNC_COPY = Op("ASYNC_COPY", "p", "program", None, result="void")
 ASYNC_WAIT = Op("ASYNC_WAIT", "p", "program", 0, result="void")
+EXTERN_CALL = Op("EXTERN_CALL", "p", "program", None, result="void", arg=str)
 FOR = Op("FOR", "p", "program", 2, result="any", arg=int)
 PHI = Op("PHI", "p", "program", 2, result="any", arg=int)
 ENDFOR = Op("ENDFOR", "p", "program", None, result="void")
@@ -260,7 +263,7 @@ MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
 HIGHER_ORDER = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # src: FUNCTIONs, then operands
 # ops whose results are read by GETTUPLEs
-MULTI_RESULT = HIGHER_ORDER | {CALLBACK, SORT, FFT_STEP}
+MULTI_RESULT = HIGHER_ORDER | {CALLBACK, SORT, FFT_STEP, LINALG}
 
 
 def ops_at_level(level: str) -> frozenset[Op]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import build, ops
+from fnx.core.ir import build, linalg, ops
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import combine, fft_step, reduce_array, sort_operands
@@ -227,6 +227,9 @@ class _Run:
     def _fft_step(self, node: UOp) -> list[NDArray]:
         return fft_step(node.arg, self.values_of[node.src[0]])
 
+    def _linalg(self, node: UOp) -> list[NDArray]:
+        return linalg.apply_routine(node.arg, [self.values_of[s] for s in node.src])
+
     def _reduce(self, node: UOp, region: tuple[slice, ...]) -> NDArray:
         """Compute a REDUCE over ``region`` of its virtual operand, halved while it is too large."""
         x = node.src[0]
@@ -283,5 +286,6 @@ _EVAL_RULES: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
 }
 _MULTI_RESULT_RULES: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
     ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._apply_step,
-    ops.SORT: _Run._sort, ops.FFT_STEP: _Run._fft_step, ops.CALLBACK: _Run._host,
+    ops.SORT: _Run._sort, ops.FFT_STEP: _Run._fft_step, ops.LINALG: _Run._linalg,
+    ops.CALLBACK: _Run._host,
     ops.CUSTOM: _Run._apply_step}

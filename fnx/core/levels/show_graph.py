@@ -144,6 +144,10 @@ class _GraphPrinter:
             operands = "".join([f"{self.name_of(s)}, " for s in node.src])
             radices = [r for r in (node.arg.first, *node.arg.middle, node.arg.last) if r]
             return f"{targets} = fft_step({operands}radices={radices})"
+        if node.op is ops.LINALG:
+            operands = ", ".join(self.name_of(s) for s in node.src)
+            options = "".join(f", {option}=True" for option in node.arg.options)
+            return f"{targets} = linalg.{node.arg.routine}({operands}{options})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in accessors.bodies(node) or node.src[:1]]
         arguments = ", ".join(self.name_of(s) for s in accessors.operands(node))

@@ -55,6 +55,8 @@ class _ProgramPrinter:
             return f"next {', '.join(src[1:])}" if src[1:] else "next"
         if op is ops.SYNC:
             return "sync"
+        if op is ops.EXTERN_CALL:
+            return f"{node.arg}({', '.join(src)})"
         if op is ops.BREAK:
             return f"if {src[1]}: break"
         if op is ops.IF:
@@ -147,7 +149,7 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
     where = kernel_label("", execution.arg.locs)[2:-1]
     name = f"host[{kernel.arg.name}]" if kernel.op is ops.CALLBACK else \
-        kernel.arg.name if kernel.op in (ops.SORT, ops.FFT_STEP) else \
+        kernel.arg.name if kernel.op in (ops.SORT, ops.FFT_STEP, ops.LINALG) else \
         f"kernel {kernel.arg.name}" if kernel.op is ops.CMD_LOOP else names(kernel)
     line = f"{name}({', '.join(reads)}) -> {writes or 'nothing'}"
     return f"{line:<64}  # {where}" if where else line

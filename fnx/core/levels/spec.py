@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, linalg, ops
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
@@ -351,6 +351,12 @@ def _fft_step(node: UOp) -> bool:
         x.dtype is table.dtype is node.arg.dtype
 
 
+def _linalg(node: UOp) -> bool:
+    arg = node.arg
+    return _types(node.src) == arg.ins and arg.routine in linalg.ROUTINES and \
+        linalg.result_types(arg.routine, arg.options, arg.ins) == arg.outs
+
+
 def _get(node: UOp) -> bool:
     call = node.src[0]
     return call.op in (*ops.MULTI_RESULT, ops.LOOP) and 0 <= node.arg < len(call.arg.outs) and \
@@ -407,6 +413,7 @@ TENSOR = (
     SpecRule((ops.FFT,), "pairs in the last axis, an axis before it, and a table", _fft),
     SpecRule((ops.FFT_STEP,), "matrices of pairs of the lengths in its arg, and a table",
              _fft_step),
+    SpecRule((ops.LINALG,), "matrices with equal batch axes, as its arg says", _linalg),
     SpecRule((ops.GETTUPLE,), "a result of a structural node, with its dtype", _get),
 )
 

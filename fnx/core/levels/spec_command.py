@@ -41,6 +41,9 @@ def _exec(node: UOp) -> bool:
         slots, scalars = _operands(node)
         return node.src[1:] == (*slots, *scalars) and len(slots) == 3 and \
             (node.src[0].arg.lengths is None) == bool(scalars)
+    if node.src and node.src[0].op is ops.LINALG:
+        arg, (slots, scalars) = node.src[0].arg, _operands(node)
+        return node.src[1:] == (*slots, *scalars) and len(slots) == len(arg.ins) + len(arg.outs)
     if node.src and node.src[0].op is ops.CMD_LOOP:
         used = _memory_inside(node.src[0])
         return all(s.op in _MEMORY for s in node.src[1:]) and \
@@ -133,14 +136,15 @@ RULES: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.SWAP,), "two memories and the number of a loop",
      lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     ((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
-     "CALLBACK, a SORT or an FFT_STEP, a SLOT for its handle and each operand and result; or a "
-     "LINKED; or a CMD_LOOP of commands on what its own SLOTs are", _exec),
+     "CALLBACK, a SORT, an FFT_STEP or a LINALG, a SLOT for its handle and each operand and "
+     "result; or a LINKED; or a CMD_LOOP of commands on what its own SLOTs are", _exec),
     ((ops.EXEC,), "scalars inside the bounds of their VARs", _scalars_in_bounds),
     ((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
     ((ops.LINKED,), "iterations and bytes of scratch >= 0",
      lambda n: n.arg.parallel >= 0 and n.arg.scratch >= 0),
     ((ops.EXEC,), "written memory that overlaps no other slot of the command", _disjoint_writes),
-    ((ops.CALLBACK, ops.SORT, ops.FFT_STEP), "no operands: those of its EXEC", lambda n: not n.src),
+    ((ops.CALLBACK, ops.SORT, ops.FFT_STEP, ops.LINALG), "no operands: those of its EXEC",
+     lambda n: not n.src),
     ((ops.CMD_LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
      _is_loop),
     ((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),

@@ -201,6 +201,8 @@ RULES: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.arg >= 0 and n.dtype is dtypes.index),
     ((ops.ID,), "a kind of ranges that are numbered, and dtype index or int32",
      lambda n: n.arg in ID_KINDS and n.dtype in INDEX_DTYPES),
+    ((ops.EXTERN_CALL,), "addresses of scalars",
+     lambda n: all(s.op in _POINTER_OPS and s.dtype.lanes == 1 for s in n.src)),
     ((ops.SYNC, ops.ASYNC_WAIT), "no operands", lambda n: not n.src),
     ((ops.CAST,), "as many lanes as its operand",
      lambda n: n.dtype.lanes == n.src[0].dtype.lanes),

@@ -24,7 +24,7 @@ from fnx.core.levels.spec_program import NON_INSTRUCTIONS
 from fnx.lower.legalize.decompose import expand_formula_op
 
 _SIDE_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF,
-                           ops.SYNC, ops.ASYNC_WAIT})
+                           ops.SYNC, ops.ASYNC_WAIT, ops.EXTERN_CALL})
 
 
 ANY_ZERO = "ANY_ZERO"  # the arg of a MAX or MIN that may return either of +0 and -0

@@ -32,6 +32,7 @@ If first <= address <= last, all lanes may be accessed, else only those of the m
 | STORE | (ADDRESS, value, mask?) | STREAM? | likewise; STREAM: a nontemporal store |
 | ASYNC_COPY | (ADDRESS, ADDRESS, mask?) | | asynchronous copy from memory to SHARED memory, \
 without registers; 0 where the mask is false; complete after ASYNC_WAIT |
+| EXTERN_CALL | (address...) | name | call a function of SciPy's LAPACK or BLAS (host only) |
 | ASYNC_WAIT | () | | waits for the ASYNC_COPYs of this thread |
 | SPLAT | (scalar,) | | the scalar in all lanes |
 | LANES | () | | 0, 1, 2 ... |

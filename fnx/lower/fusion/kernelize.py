@@ -437,6 +437,8 @@ class Fusion:
         if len(indices) != 1 or group.is_fixed or indices[0] == MEMORY:
             return False
         index = indices[0]
+        if any(t == ZERO and n > 1 for t, n in zip(index, node.shape)):
+            return False  # equal along an axis, of which the group reads the first element only
         if not (group.is_own(index) or group.contraction is None and group.can_be_row(index)):
             return False
         waiting = map(self._find, self._waiters.get(node, ()))

@@ -152,6 +152,8 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowSte
     if call.op is ops.FFT_STEP:
         return KernelStep(build_calls.fft_step_callee(call), reads + writes, writes, None,
                           call.locs)
+    if call.op is ops.LINALG:
+        return KernelStep(build_calls.linalg_callee(call), reads + writes, writes, None, call.locs)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return ControlFlowStep(call, reads, writes)
     return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.locs,

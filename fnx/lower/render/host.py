@@ -34,6 +34,7 @@ ptr noalias align 64 %scratch) nounwind alignstack(64) {
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from fnx.core.ir import dtypes, ops
@@ -66,6 +67,7 @@ _TILE_UNITS = {
 }
 _UNIT_BITS = 128, 256, 512
 _STREAM = ", !nontemporal !0"
+EXTERN_NAMES = "(?:lapack|blas)_[a-z0-9]+"  # of SciPy: backends/llvm/object_files.py
 _PARAMETERS = "ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi, " \
     "ptr noalias align 64 %scratch"
 
@@ -81,7 +83,14 @@ def render(program: UOp) -> str:
 def module(symbol: str, function: str) -> str:
     """Return the module that defines ``symbol`` as a kernel function."""
     metadata = "\n!0 = !{i32 1}\n" if _STREAM in function else ""
-    return f"define void @{symbol}{function}{metadata}"
+    return f"define void @{symbol}{function}{metadata}{_declarations(function)}"
+
+
+def _declarations(function: str) -> str:
+    """Return the declarations of the functions that are called with addresses only."""
+    calls = re.findall(rf"@({EXTERN_NAMES})\(([^)]*)\)", function)
+    return "".join([f"declare void @{name}({', '.join(['ptr'] * count)})\n" for name, count in
+                    sorted({(name, arguments.count("ptr")) for name, arguments in calls})])
 
 
 def _enter(p: Printer, program: UOp) -> None:
@@ -112,6 +121,11 @@ def from_bits(p: Printer, name: str, t: DType) -> str:
 
 def _scratch(p: Printer, node: UOp) -> None:
     p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
+
+
+def _extern_call(p: Printer, node: UOp) -> None:
+    arguments = ", ".join(f"ptr {p.operand(s)}" for s in node.src)
+    p.out.append(f"  call void @{node.arg}({arguments})")
 
 
 # ---- memory -------------------------------------------------------------------------------------
@@ -335,4 +349,5 @@ def _shuffle(p: Printer, node: UOp) -> None:
 
 
 _HOST = Convention(_enter, {ops.PARALLEL_RANGE: lambda p, n: ("%lo", "%hi")[n.arg]}, {
-    **MEMORY, ops.SCRATCH: _scratch, ops.MMA: _mma, ops.SPLAT: _splat, ops.SHUFFLE: _shuffle})
+    **MEMORY, ops.SCRATCH: _scratch, ops.MMA: _mma, ops.SPLAT: _splat, ops.SHUFFLE: _shuffle,
+    ops.EXTERN_CALL: _extern_call})

@@ -315,6 +315,8 @@ DERIVATIVES.update({ops.CALL: CallRule(), ops.GETTUPLE: GetTupleRule(),
                         "fnx.transforms.autodiff.while_rules", "WhileRule")),
                     ops.SORT: LazyRule(lazy_import(
                         "fnx.transforms.autodiff.sort_rules", "SortRule")),
+                    ops.LINALG: LazyRule(lazy_import(
+                        "fnx.transforms.autodiff.linalg_rules", "LinalgRule")),
                     ops.COND: LazyRule(lazy_import(
                         "fnx.transforms.autodiff.cond_rules", "CondRule"))})
 save_residual(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)

@@ -14,6 +14,7 @@ from enum import Enum
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.derivations import Derivation, register_derivation, run_derivation
+from fnx.core.ir.linalg import LINEAR_ROUTINES
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import GradError
@@ -186,6 +187,15 @@ def _sort(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     return tuple([CONSTANT if i < 0 else operands[i] for i in node.arg.outputs])
 
 
+def _linalg(node: UOp, operands: Kinds) -> Derivation[Kinds]:
+    """A solver is linear in its right-hand side, the last operand."""
+    if LINEAR in operands[:-1] or LINEAR in operands and \
+            node.arg.routine not in LINEAR_ROUTINES:
+        raise _not_linear_error(node, "is not linear")
+    yield from ()
+    return tuple([LINEAR if LINEAR in operands else CONSTANT for _ in node.arg.outs])
+
+
 BODY_RULES: dict[ops.Op, Callable[[UOp, Kinds], Derivation[Kinds]]] = {
     ops.CALL: _bodies, ops.SCAN: _bodies, ops.WHILE: _bodies, ops.COND: _bodies,
-    ops.SORT: _sort, ops.CALLBACK: _callback, ops.CUSTOM: _custom}
+    ops.SORT: _sort, ops.LINALG: _linalg, ops.CALLBACK: _callback, ops.CUSTOM: _custom}

@@ -226,6 +226,16 @@ def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: Bat
     return [BatchedValue(x, True) for x in outs]
 
 
+def _linalg(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+            ) -> BatchSteps[list[BatchedValue]]:
+    """Add a batch axis to those of the operands."""
+    yield from ()
+    operands = [broadcast_batch(x, b, batch.size) for x, b in zip(src, batched)]
+    outs = build_calls.linalg(node.arg.routine, operands, node.arg.options)
+    return [BatchedValue(x, True) for x in outs]
+
+
 BODY_RULES: dict[Op, BodyRule] = {ops.CALL: _bodies, ops.SCAN: _bodies, ops.WHILE: _bodies,
                                   ops.COND: _bodies, ops.CUSTOM: _custom,
-                                  ops.CALLBACK: batch_callback, ops.SORT: _sort}
+                                  ops.CALLBACK: batch_callback, ops.SORT: _sort,
+                                  ops.LINALG: _linalg}

@@ -321,3 +321,14 @@ def boundaries(f: Callable[..., object], args: list[fnx.ShapeDtypeStruct]) -> tu
     graph = simplify(inline(fnx.make_jaxpr(f)(*args).function))
     groups = Fusion(graph).run().groups
     return len(groups), [n for g in groups for n, _ in g.roots if n not in graph.src]
+
+
+def test_all_equal_rows_of_a_result_are_written() -> None:
+    """A sum that is equal along an axis is computed once, and written for all of the axis."""
+    def f(u: Array, v: Array) -> tuple[Array, Array]:
+        sums = (v[None] * jnp.ones((4, 1, 1))).sum(2)
+        return sums.T @ u, sums
+    u, v = np.arange(8.0).reshape(4, 2), np.arange(4.0).reshape(2, 2)
+    product, sums = fnx.jit(f)(u, v)
+    np.testing.assert_array_equal(sums, np.tile(v.sum(1), (4, 1)))
+    np.testing.assert_array_equal(product, np.asarray(sums).T @ u)

@@ -1,0 +1,160 @@
+"""Routines of linear algebra: the types of their results. Their meaning: linalg_semantics.py.
+
+A signature names the length of each axis of a matrix, as NumPy's generalized ufuncs do: the
+results have the batch axes of the operands, then these. k is min(m, n) and p is n - 1; ``i:`` marks
+an int32.
+
+    lu            mn -> mn, i:k, i:m                  both factors, pivots, permutation of the rows
+    svd           mn -> k, mk, kn                     values, left vectors, right vectors
+
+>>> a = (7, 3, 3), dtypes.float32
+>>> result_types("lu", (), [a])
+(((7, 3, 3), float32), ((7, 3), int32), ((7, 3), int32))
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import DTypeError, ShapeError
+from fnx.core.support.process import lazy_import
+
+semantics = lazy_import("fnx.core.ir.linalg_semantics")
+
+Types = tuple[tuple[Shape, DType], ...]
+
+# routine -> signature; with options that change it, one for each
+ROUTINES: dict[str, dict[str, str]] = {
+    "cholesky": {"": "nn->nn"},
+    "lu": {"": "mn->mn,i:k,i:m"},
+    "triangular_solve": {"": "nn,nr->nr", "right": "nn,rn->rn"},
+    "lu_solve": {"": "nn,nn,i:n,nr->nr"},
+    "qr": {"": "mn->mk,kn", "full": "mn->mm,mn", "pivoting": "mn->mk,kn,i:n",
+           "full pivoting": "mn->mm,mn,i:n"},
+    "geqrf": {"": "mn->mn,k"},
+    "householder_product": {"": "mn,t->mn"},
+    "eigh": {"": "nn->n,nn"},
+    "eigvalsh": {"": "nn->n"},
+    "svd": {"": "mn->k,mk,kn", "full": "mn->k,mm,nn"},
+    "svdvals": {"": "mn->k"},
+    "schur": {"": "nn->nn,nn"},
+    "hessenberg": {"": "nn->nn,p"},
+    "tridiagonal": {"": "nn->nn,n,p,p"},
+    "tridiagonal_solve": {"": "n,n,n,nr->nr"},
+    "solve_sylvester": {"": "mm,nn,mn->mn"},
+}
+
+# routines that are linear in their last operand
+LINEAR_ROUTINES = frozenset({"triangular_solve", "lu_solve", "tridiagonal_solve",
+                             "solve_sylvester"})
+
+
+class Signature:
+    """A parsed signature: for each operand and result, whether it is int32, and its axes."""
+
+    def __init__(self, text: str) -> None:
+        ins, _, outs = text.partition("->")
+        self.ins, self.outs = _parse(ins), _parse(outs)
+        self.letters = tuple(dict.fromkeys("".join(axes for _, axes in self.ins)))
+
+
+def _parse(text: str) -> tuple[tuple[bool, str], ...]:
+    return tuple([(part.startswith("i:"), part.removeprefix("i:")) for part in text.split(",")])
+
+
+@functools.cache
+def signature(routine: str, options: tuple[str, ...]) -> Signature:
+    """Return the signature of a routine with these options.
+
+    >>> signature("qr", ("full",)).outs
+    ((False, 'mm'), (False, 'mn'))
+    """
+    rows = ROUTINES[routine]
+    matching = [key for key in rows if set(key.split()) <= set(options)]
+    return Signature(rows[max(matching, key=len)])
+
+
+def derived_lengths(lengths: Mapping[str, int]) -> dict[str, int]:
+    """Return the lengths by letter, with those that follow from others."""
+    n = lengths.get("n", 0)
+    return {**lengths, "k": min(lengths.get("m", n), n), "p": max(n - 1, 0)}
+
+
+def matrix_lengths(routine: str, options: tuple[str, ...], ins: Types
+                   ) -> tuple[Shape, dict[str, int]]:
+    """Return the batch axes of the operands, and the length of each axis of their matrices.
+
+    Raises:
+        ShapeError: the shapes don't match the signature.
+    """
+    sig = signature(routine, options)
+    shapes = [shape for shape, _ in ins]
+    lengths: dict[str, int] = {}
+    batch: Shape | None = None
+    for (_, axes), shape in zip(sig.ins, shapes):
+        split = len(shape) - len(axes)
+        if batch is None:
+            batch = shape[:split]
+        if split < 0 or shape[:split] != batch or \
+                any(lengths.setdefault(a, n) != n for a, n in zip(axes, shape[split:])):
+            raise ShapeError(f"{routine}: expected matrices of shapes "
+                             f"{', '.join(str(tuple(a)) for _, a in sig.ins)} with equal batch "
+                             f"axes, got {', '.join(map(str, shapes))}".replace("'", ""))
+    assert batch is not None
+    return batch, derived_lengths(lengths)
+
+
+def result_types(routine: str, options: tuple[str, ...], ins: Types) -> Types:
+    """Return (shape, dtype) of each result.
+
+    Raises:
+        DTypeError: an operand is not of a float dtype.
+        ShapeError: the shapes don't match the signature.
+    """
+    sig = signature(routine, options)
+    batch, lengths = matrix_lengths(routine, options, ins)
+    dtype = ins[0][1]
+    for (is_int, _), (_, t) in zip(sig.ins, ins):
+        if t is not (dtypes.int32 if is_int else dtype) or not dtype.is_float:
+            raise DTypeError(f"{routine}: expected operands of one float dtype, got "
+                             f"{', '.join(t.name for _, t in ins)}",
+                             hint="convert integers by astype(float)")
+    return tuple([((*batch, *[lengths[a] for a in axes]), dtypes.int32 if is_int else dtype)
+                  for is_int, axes in sig.outs])
+
+
+def empty_results(routine: str, options: Iterable[str], outs: Types) -> tuple[UOp, ...]:
+    """Return the results for matrices without elements: square orthogonal factors are the
+    identity, indices count up."""
+    chosen = set(options)
+    square = {"qr": (0,), "svd": (1, 2)}.get(routine, ()) if "full" in chosen else ()
+    return tuple([_identity(shape, t) if i in square else
+                  _counting(shape, t) if t is dtypes.int32 else build.const(0, t, shape)
+                  for i, (shape, t) in enumerate(outs)])
+
+
+def _identity(shape: Shape, t: DType) -> UOp:
+    rows, columns = (build.expand(build.reshape(build.iota(shape[-1]), core), shape)
+                     for core in (_core(shape, -2), _core(shape, -1)))
+    return build.cast(build.eq(rows, columns), t)
+
+
+def _counting(shape: Shape, t: DType) -> UOp:
+    return build.expand(build.reshape(build.iota(shape[-1], t), _core(shape, -1)), shape)
+
+
+def _core(shape: Shape, axis: int) -> Shape:
+    """Return the shape of a vector along an axis."""
+    return tuple([n if i == len(shape) + axis else 1 for i, n in enumerate(shape)])
+
+
+def apply_routine(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
+    """Return the results of a LINALG."""
+    results: list[NDArray] = semantics.apply_routine(arg, xs)
+    return results

@@ -1,0 +1,81 @@
+"""Operands for each routine of linear algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Operands = Callable[..., list[np.ndarray]]
+SIZES = ((4, 4, 3), (1, 1, 2), (6, 3, 2), (3, 6, 2), (37, 37, 1))  # m, n, batch
+
+_TRIANGULAR = [tuple(o for o, on in zip(("lower", "right", "transpose", "unit"), flags) if on)
+               for flags in ((0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 0, 1), (0, 1, 1, 0))]
+OPTIONS: dict[str, list[tuple[str, ...]]] = {
+    "triangular_solve": _TRIANGULAR, "lu_solve": [(), ("transpose",)],
+    "qr": [(), ("full",), ("pivoting",), ("full", "pivoting")], "svd": [(), ("full",)],
+    "eigh": [(), ("lower",)], "eigvalsh": [("lower",)], "tridiagonal": [(), ("lower",)],
+}
+
+
+def random(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _any(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+         ) -> list[np.ndarray]:
+    return [rng.normal(size=(*batch, m, n)).astype(t)]
+
+
+def _square(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+            ) -> list[np.ndarray]:
+    return _any(rng, batch, n, n, t, options)
+
+
+def _positive(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+              ) -> list[np.ndarray]:
+    a, = _square(rng, batch, m, n, t, options)
+    return [(a @ a.swapaxes(-1, -2) + n * np.eye(n)).astype(t)]
+
+
+def _triangular(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+                ) -> list[np.ndarray]:
+    """Well conditioned with and without a unit diagonal."""
+    a, = _square(rng, batch, m, n, t, options)
+    a = a / (2 * n) + np.eye(n)
+    b = rng.normal(size=(*batch, m, n) if "right" in options else (*batch, n, m))
+    return [a.astype(t), b.astype(t)]
+
+
+def _factors(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+             ) -> list[np.ndarray]:
+    a, b = _triangular(rng, batch, m, n, t, ())
+    order = np.stack([rng.permutation(n) for _ in range(batch[0])]).astype(np.int32)
+    return [a, a, order, b]
+
+
+def _reflectors(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+                ) -> list[np.ndarray]:
+    return [*_any(rng, batch, m, n, t, options), rng.uniform(0, 1, (*batch, n)).astype(t)]
+
+
+def _diagonals(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+               ) -> list[np.ndarray]:
+    low, middle, up = rng.normal(size=(3, *batch, n))
+    return [x.astype(t) for x in (low, middle + 4, up, rng.normal(size=(*batch, n, m)))]
+
+
+def _sylvester(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
+               ) -> list[np.ndarray]:
+    a, b = (rng.normal(size=(*batch, k, k)) / k + 2 * np.eye(k) for k in (m, n))
+    return [x.astype(t) for x in (a, b, rng.normal(size=(*batch, m, n)))]
+
+
+OPERANDS: dict[str, Operands] = {
+    "cholesky": _positive, "lu": _any, "triangular_solve": _triangular, "lu_solve": _factors,
+    "qr": _any, "geqrf": _any, "householder_product": _reflectors, "eigh": _positive,
+    "eigvalsh": _positive, "svd": _any, "svdvals": _any, "schur": _square,
+    "hessenberg": _square, "tridiagonal": _positive, "tridiagonal_solve": _diagonals,
+    "solve_sylvester": _sylvester,
+}
