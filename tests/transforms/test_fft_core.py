@@ -114,6 +114,15 @@ def test_interpreter() -> None:
         assert error(transform(jnp.asarray(x)), reference(x)) < 3e-7
 
 
+@pytest.mark.parametrize("shape", [(16, 7), (37, 16), (20, 100), (3, 20, 2, 2)])
+def test_many_short_rows(shape: tuple[int, ...]) -> None:
+    x = values((*shape, 2))
+    assert error(transform(jnp.asarray(x)), reference(x)) < 3e-7
+    assert error(transform(jnp.asarray(x), 0), reference(x, 0)) < 3e-7
+    y = transform(jnp.asarray(x), inverse=True, scale=0.5)
+    assert error(y, 0.5 * reference(x, inverse=True)) < 3e-7
+
+
 def test_long_columns_and_three_steps() -> None:
     x = values((4096 * 2, 2, 2))
     assert error(transform(jnp.asarray(x), 0), reference(x, 0)) < 3e-7
@@ -121,13 +130,13 @@ def test_long_columns_and_three_steps() -> None:
 
 @given(n=st.integers(2, 1 << 20))
 def test_plans_multiply_to_the_length(n: int) -> None:
-    steps = fft_plan.plan(n, 1)
-    if steps is None:
+    plan = fft_plan.plan(n, 1)
+    if plan is None:
         return
-    assert np.prod([s.n for s in steps], dtype=np.int64) == n
-    for s in steps:
-        first, middle, last = fft_plan.radices(s.n)
-        assert first * int(np.prod(middle)) * max(last, 1) == s.n <= fft_plan.MAX_STEP
+    assert np.prod([s.n for s in plan.steps], dtype=np.int64) == n
+    for s in plan.steps:
+        assert int(np.prod(fft_plan.radices(s.n))) == s.n <= fft_plan.MAX_STEP
+        assert set(fft_plan.radices(s.n)) <= set(plan.kinds)
 
 
 @given(n=st.integers(1, 10**6), t=st.integers(0, 10**6))

@@ -96,7 +96,7 @@ def run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -
     x, _, out = memory
     shape, t = arg.outs[0]
     count = math.prod(shape) * t.itemsize
-    source = x[:count].view(t.np).reshape((*arg.lengths, 2))
+    source = x[:count].view(t.np).reshape(arg.shape)
     out[:count].view(t.np).reshape(shape)[...] = fft_step(arg, source)[0]
 
 

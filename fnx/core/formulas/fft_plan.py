@@ -11,13 +11,15 @@ elements that are a stride apart become r adjacent blocks, so the result is in o
 
     n       steps           radices
     64      8, 8            (8) and (8)
-    1000    40, 25          (8, 5) and (5, 5)
+    1000    25, 40          (5, 5) and (8, 5)
     4096    64, 64          (8, 8) and (8, 8)
+
+Many rows of a short length are one step: 16 of them are transposed as they are loaded and stored.
 
 A length with a larger prime factor has no plan (lax/fft_core.py uses Bluestein's algorithm).
 
->>> plan(1000, 1)
-(Step(n=40, inner=25, table=0, twiddles=358), Step(n=25, inner=40, table=1318, twiddles=-1))
+>>> [(step.n, step.inner) for step in plan(1000, 1).steps]
+[(25, 40), (40, 25)]
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from fnx.core.support.record import Record
 
 LANES = 16  # tables are padded to vectors of this many elements
 MAX_STEP = 2048  # the longest column: its tile stays in the second-level cache
+MAX_ROWS = 1024  # the longest rows that are transformed 16 at a time
 MIN_INNER = 8  # columns from which a step needs no transposition
 _MAX_SHORT = 15  # the longest transform that is one step of a single column
 _PRIMES = (3, 5, 7, 11, 13)
@@ -48,6 +51,15 @@ class Step(Record):
     inner: int
     table: int
     twiddles: int = -1
+
+
+class Plan(Record):
+    """The steps of a transform, and the radices of their program; ``rows`` is the one step that
+    transforms many short rows instead."""
+
+    steps: tuple[Step, ...]
+    kinds: tuple[int, ...]
+    rows: Step | None
 
 
 def factors(n: int) -> list[int] | None:
@@ -73,19 +85,25 @@ def factors(n: int) -> list[int] | None:
     return sorted([*out, *[8] * (twos // 3)])
 
 
-def radices(n: int) -> tuple[int, tuple[int, ...], int]:
-    """Return the radices of the first stage, of those between, and of the last one (0: there is
-    one stage).
+def radices(n: int) -> tuple[int, ...]:
+    """Return the radices of the stages in order.
 
-    >>> radices(8), radices(40), radices(1000)
-    ((8, (), 0), (5, (), 8), (5, (5, 5), 8))
+    >>> radices(40), radices(128)
+    ((8, 5), (8, 4, 4))
     """
     found = factors(n)
     assert found is not None
-    if len(found) <= 1:
-        return (n, (), 0)
-    *rest, first, last = found
-    return first, tuple(sorted(rest, reverse=True)), last
+    return tuple(sorted(found, reverse=True))
+
+
+def kinds(*lengths: int) -> tuple[int, ...]:
+    """Return the radices of a program for steps of these lengths. Powers of two share one.
+
+    >>> kinds(40, 25), kinds(64, 64)
+    ((8, 5), (8, 4))
+    """
+    found = {r for n in lengths for r in radices(n)}
+    return tuple(sorted(found | {8, 4} if found <= {8, 4} else found, reverse=True))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -93,7 +111,7 @@ def split(n: int) -> int:
     """Return the length of the first of two steps, 0 if a transform is one step.
 
     >>> split(4096), split(1 << 22), split(13), split(1000)
-    (64, 2048, 0, 40)
+    (64, 2048, 0, 25)
     """
     if n <= _MAX_SHORT:
         return 0
@@ -122,8 +140,8 @@ def _padded(n: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def plan(n: int, inner: int) -> tuple[Step, ...] | None:
-    """Return the steps of a transform of length n, ``inner`` apart; None: n has no plan.
+def plan(n: int, inner: int) -> Plan | None:
+    """Return the plan of transforms of length n, ``inner`` apart; None: n has a large prime factor.
 
     A step whose ``inner`` does not follow from the one before it comes after a transposition
     (lower/tensor/plan_fft.py).
@@ -131,8 +149,10 @@ def plan(n: int, inner: int) -> tuple[Step, ...] | None:
     if factors(n) is None:
         return None
     steps: list[Step] = []
-    _add_steps(n, inner, steps)
-    return tuple(steps)
+    offset = _add_steps(n, inner, steps)
+    by_rows = n <= MAX_ROWS and inner < MIN_INNER
+    return Plan(tuple(steps), kinds(*[s.n for s in steps]),
+                Step(n, 1, offset) if by_rows else None)
 
 
 def is_column(n: int, inner: int) -> bool:
@@ -140,41 +160,44 @@ def is_column(n: int, inner: int) -> bool:
     return n <= MAX_STEP and (inner >= MIN_INNER or split(n) == 0)
 
 
-def _add_steps(n: int, inner: int, steps: list[Step]) -> None:
-    start = steps[-1] if steps else None
-    offset = 0 if start is None else _end(start)
+def _add_steps(n: int, inner: int, steps: list[Step]) -> int:
+    """Append the steps, and return the end of their tables."""
+    offset = _end(steps[-1]) if steps else 0
     if is_column(n, inner):
         steps.append(Step(n, inner, offset))
-        return
-    n1 = split(n)
-    between = offset + stage_table_size(n1)
-    steps.append(Step(n1, n // n1, offset, between))
-    _add_steps(n // n1, n1, steps)
+    else:
+        n1 = split(n)
+        steps.append(Step(n1, n // n1, offset, offset + stage_table_size(n1)))
+        _add_steps(n // n1, n1, steps)
+    return _end(steps[-1])
 
 
 def _end(step: Step) -> int:
     if step.twiddles < 0:
         return step.table + stage_table_size(step.n)
-    q, r = _last_stage(step.n)
-    return step.twiddles + 2 * (q + r) * _padded(step.inner)
+    q = twiddle_rows(step.n)
+    return step.twiddles + 2 * (q + step.n // q) * _padded(step.inner)
 
 
-def _last_stage(n: int) -> tuple[int, int]:
-    """Return (n / r, r) for the radix r of the last stage."""
-    first, _, last = radices(n)
-    r = last or first
-    return n // r, r
+@functools.lru_cache(maxsize=256)
+def twiddle_rows(n: int) -> int:
+    """Return the number of rows of the first factor of the twiddles between two steps: a divisor
+    of n near its root.
+
+    >>> twiddle_rows(64), twiddle_rows(40)
+    (8, 5)
+    """
+    return max([d for d in range(1, math.isqrt(n) + 1) if n % d == 0])
 
 
 def stage_table_size(n: int) -> int:
-    """Return the number of elements of the twiddles of all stages but the last.
+    """Return the number of elements of the twiddles of all stages.
 
     >>> stage_table_size(64)
-    112
+    126
     """
-    first, middle, last = radices(n)
     size = 0
-    for r in (first, *middle) if last else ():
+    for r in radices(n):
         n //= r
         size += 2 * n * (r - 1)
     return size
@@ -185,7 +208,7 @@ def roots(t: NDArray, n: int) -> NDArray:
     is exact to half an ulp or little more.
 
     >>> roots(np.arange(4), 4)
-    array([ 1.+0.j,  0.-1.j, -1.+0.j, -0.+1.j])
+    array([ 1.+0.j, -0.-1.j, -1.+0.j,  0.+1.j])
     """
     t = np.asarray(t) % n
     eighth = 8 * t
@@ -203,9 +226,8 @@ def roots(t: NDArray, n: int) -> NDArray:
 
 def _stage_table(n: int) -> list[NDArray]:
     """Return the twiddles w(n)^(p * k) of each stage, as rows p of (k, re or im) for k >= 1."""
-    first, middle, last = radices(n)
     parts = []
-    for r in (first, *middle) if last else ():
+    for r in radices(n):
         m = n // r
         w = roots(np.arange(m)[:, None] * np.arange(1, r), n)
         parts.append(np.stack([w.real, w.imag], -1).reshape(-1))
@@ -214,11 +236,11 @@ def _stage_table(n: int) -> list[NDArray]:
 
 
 def _step_table(step: Step) -> list[NDArray]:
-    """Return the twiddles between steps: w^(c * q) and w^(c * k * n / r) for columns c."""
-    q, r = _last_stage(step.n)
+    """Return the twiddles between steps: w^(c * i) for i < q and w^(c * j * q), for columns c."""
+    q = twiddle_rows(step.n)
     columns = np.minimum(np.arange(_padded(step.inner)), step.inner - 1)
     parts = []
-    for count, stride in ((q, 1), (r, q)):
+    for count, stride in ((q, 1), (step.n // q, q)):
         w = roots(np.arange(count)[:, None] * stride * columns, step.n * step.inner)
         parts.append(np.stack([w.real, w.imag], 1).reshape(-1))
     return parts
@@ -228,7 +250,8 @@ def _step_table(step: Step) -> list[NDArray]:
 def table(n: int, inner: int) -> NDArray:
     """Return the table of a plan in float64."""
     parts: list[NDArray] = [np.zeros(0)]
-    for step in plan(n, inner) or ():
+    found = plan(n, inner)
+    for step in () if found is None else (*found.steps, *([found.rows] if found.rows else [])):
         parts += _stage_table(step.n)
         if step.twiddles >= 0:
             parts += _step_table(step)

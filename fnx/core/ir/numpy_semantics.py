@@ -367,7 +367,7 @@ def _transform(x: NDArray, axis: int, inverse: bool, scale: float, twiddles: boo
 
 def fft_step(arg: Any, x: NDArray) -> list[NDArray]:
     """Return the result of an FFT_STEP."""
-    return [_transform(x, 1, arg.inverse, arg.scale, arg.twiddles >= 0)]
+    return [_transform(x, 2 if arg.rows else 1, arg.inverse, arg.scale, arg.twiddles >= 0)]
 
 
 def sort_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:

@@ -117,30 +117,39 @@ class Fft(Record):
 class FftStep(Record):
     """A step of a plan (core/formulas/fft_plan.py): transforms of the columns of matrices.
 
-    The radices of its stages are ``first``, ``middle`` and ``last`` (0: there is one stage).
+    The program has stages of the radices ``kinds``; those of this length have ``radices``.
     ``table`` and ``twiddles`` are offsets in the table; with twiddles (>= 0) element (k, c) is
-    multiplied by exp(-2i pi k c / (n * inner)), and the matrices are transposed. ``lengths`` are
-    the number of matrices, n and inner; None: they are run-time scalars, as are the offsets,
-    ``inverse``, ``scale`` and how many stages have each of the radices ``middle``.
+    multiplied by exp(-2i pi k c / (n * inner)), and the matrices are transposed. With ``rows``
+    they are transposed before and after. ``lengths`` are the number of matrices, n and inner;
+    None: they are run-time scalars, as is all but the kinds and ``rows``.
     """
 
     name: str
     dtype: DType
     lengths: tuple[int, int, int] | None
-    first: int
-    middle: tuple[int, ...]
-    last: int
+    kinds: tuple[int, ...]
+    radices: tuple[int, ...]
     table: int
-    twiddles: int
-    inverse: bool
-    scale: float
+    twiddles: int = -1
+    rows: bool = False
+    inverse: bool = False
+    scale: float = 1.0
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the operand."""
+        if self.lengths is None:
+            return ()
+        outer, n, inner = self.lengths
+        return (outer, inner, n, 2) if self.rows else (outer, n, inner, 2)
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
         if self.lengths is None:
             return (((), self.dtype),)
         outer, n, inner = self.lengths
-        return (((outer, n, inner, 2) if self.twiddles < 0 else (outer, inner, n, 2), self.dtype),)
+        transposed = self.rows or self.twiddles >= 0
+        return (((outer, inner, n, 2) if transposed else (outer, n, inner, 2), self.dtype),)
 
 
 class Linalg(Record):

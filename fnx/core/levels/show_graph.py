@@ -142,8 +142,7 @@ class _GraphPrinter:
             return f"{targets} = sort({operands}, keys={node.arg.n_keys}, kept={node.arg.outputs})"
         if node.op is ops.FFT_STEP:
             operands = "".join([f"{self.name_of(s)}, " for s in node.src])
-            radices = [r for r in (node.arg.first, *node.arg.middle, node.arg.last) if r]
-            return f"{targets} = fft_step({operands}radices={radices})"
+            return f"{targets} = fft_step({operands}radices={node.arg.radices})"
         if node.op is ops.LINALG:
             operands = ", ".join(self.name_of(s) for s in node.src)
             options = "".join(f", {option}=True" for option in node.arg.options)

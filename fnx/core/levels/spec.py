@@ -347,7 +347,7 @@ def _fft(node: UOp) -> bool:
 
 def _fft_step(node: UOp) -> bool:
     x, table = node.src
-    return x.shape == (*node.arg.lengths, 2) and len(table.shape) == 1 and \
+    return x.shape == node.arg.shape and len(table.shape) == 1 and \
         x.dtype is table.dtype is node.arg.dtype
 
 

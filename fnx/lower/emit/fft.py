@@ -1,23 +1,28 @@
 """The PROGRAM of an FFT_STEP: transforms of the columns of matrices of complex numbers.
 
     FOR tile in lo..hi            16 columns (of float32), a lane for each
-      first stage                 input -> scratch: loads split pairs into vectors re and im
-      FOR each stage between      scratch -> scratch, in Stockham order
-      last stage                  scratch -> output; or times twiddles -> scratch, then squares
-                                  of lanes are transposed to rows of the output
+      load                        pairs of the input become vectors of real and imaginary parts, in
+                                  scratch memory
+      FOR each radix r
+        FOR each stage            scratch -> scratch, in Stockham order
+      store                       pairs; or times twiddles, and transposed to rows of the output
 
-All lengths are scalars, so all steps with the same first and last radix, and the same kinds of
-radices between them, share a program. A twiddle of a stage is one number for all lanes. A stage of
-radix r maps x[j, p, q], j < r, p < m, to y[p, k, q] = w^(p * k) * sum over j of x[j, p, q] *
-w(r)^(j * k), where q counts what earlier stages have transformed.
+All lengths, and the number of stages of each radix, are scalars, so all steps of the same radices
+share a program, which a few hundred lines keep quick to compile. A twiddle of a stage is one number
+for all lanes. A stage of radix r maps x[j, p, q], j < r, p < m, to y[p, k, q] = w^(p * k) * sum
+over j of x[j, p, q] * w(r)^(j * k), where q counts what earlier stages have transformed.
+
+With ``rows`` the matrices are transposed before and after: the rows of an array are transformed, 16
+at a time. Squares of 16 by 16 numbers are transposed in registers, each between a loop that loads
+or stores its rows, of which there may be fewer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
+from fnx.core.formulas import fft_plan
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
@@ -27,28 +32,24 @@ _VECTOR_BYTES = 64
 _PAD = 16  # columns to which tables are padded (core/formulas/fft_plan.py)
 Complex = tuple[UOp, UOp]
 
-OUTER, N, INNER, TABLE, TWIDDLES, SIGN, SCALE, COUNTS = range(8)  # slots of scalars
+OUTER, N, INNER, TABLE, TWIDDLES, TWIDDLE_ROWS, SIGN, SCALE, COUNTS = range(9)  # slots of scalars
 
 
 def scalars(step: UOp) -> tuple[UOp, ...]:
     """Return the scalars of an FFT_STEP as CONSTs."""
     arg = step.arg
     outer, n, inner = arg.lengths
-    return (*[build.index_const(i) for i in (outer, n, inner, arg.table, max(arg.twiddles, 0),
-                                             -1 if arg.inverse else 1)],
+    return (*[build.index_const(i) for i in (
+                outer, n, inner, arg.table, arg.twiddles, fft_plan.twiddle_rows(n),
+                -1 if arg.inverse else 1)],
             build.const(arg.scale, arg.dtype),
-            *[build.index_const(arg.middle.count(r)) for r in _kinds(arg.middle)])
+            *[build.index_const(arg.radices.count(r)) for r in arg.kinds])
 
 
 def generalize(step: UOp) -> UOp:
     """Return an FFT_STEP for any lengths that its radices allow."""
-    arg = step.arg
-    return step.replace(arg=arg.replace(lengths=None, table=0, inverse=False, scale=1.0,
-                                        twiddles=min(arg.twiddles, 0), middle=_kinds(arg.middle)))
-
-
-def _kinds(middle: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(set(middle), reverse=True))
+    return step.replace(arg=step.arg.replace(lengths=None, radices=(), table=0, twiddles=-1,
+                                             inverse=False, scale=1.0))
 
 
 def lanes_of(t: DType) -> int:
@@ -60,8 +61,10 @@ def extents(step: UOp) -> dict[str, UOp]:
     lanes = lanes_of(step.arg.dtype)
     outer, n, inner = [build.var(slot, dtypes.index) for slot in (OUTER, N, INNER)]
     tiles = build.idiv(build.add(inner, build.index_const(lanes - 1)), build.index_const(lanes))
-    nbytes = build.index_const(4 * _VECTOR_BYTES)
-    return {"parallel": build.mul(outer, tiles), "scratch": build.mul(n, nbytes)}
+    vectors = build.add(build.mul(build.add(n, build.index_const(lanes)), build.index_const(4)),
+                        build.index_const(lanes))
+    return {"parallel": build.mul(outer, tiles),
+            "scratch": build.mul(vectors, build.index_const(_VECTOR_BYTES))}
 
 
 def program(step: UOp) -> UOp:
@@ -79,9 +82,8 @@ class _FftEmitter:
                            op_args.Stage(0, "PRIV"))
         self.x, self.table, self.out = [
             UOp(ops.REF, self.t, (), op_args.Ref(i, "", self.t.itemsize)) for i in range(3)]
-        self.outer, self.n, self.inner = [
-            build.var(slot, dtypes.index) for slot in (OUTER, N, INNER)]
-        self.block = 2 * self.lanes  # elements of a pair of vectors
+        self.n, self.inner = [build.var(slot, dtypes.index) for slot in (N, INNER)]
+        self.pair = 2 * self.lanes  # elements of a row of a tile
 
     # ---- lines
 
@@ -200,178 +202,186 @@ class _FftEmitter:
             out[k], out[r - k] = self.plus_rotated(a, b), self.less_rotated(a, b)
         return out
 
-    # ---- stages
+    # ---- a tile
 
     def program(self) -> UOp:
-        b, arg = self.b, self.arg
+        b, arg, lanes = self.b, self.arg, self.lanes
         b.put(self.scratch.op, self.t, self.scratch.src, self.scratch.arg)
-        row = b.open(*[UOp(ops.PARALLEL_RANGE, dtypes.index, (), i) for i in (0, 1)])
-        tiles = b.divide(b.plus(self.inner, self.lanes - 1), self.lanes)
-        self.matrix = b.add(ops.IDIV, dtypes.index, (row, tiles))
-        self.column = b.times(self.minus(row, b.times(self.matrix, tiles)), self.lanes)
-        left = self.minus(self.inner, self.column)
-        self.pairs = [self.mask(b.plus(b.times(left, 2), -self.lanes * i)) for i in range(2)]
-        self.columns_left = left
         sign = b.add(ops.CAST, self.t, (build.var(SIGN, dtypes.index),))
         scale = build.var(SCALE, self.t)
-        self.sign = b.widen(sign, self.lanes)
-        self.scales = [b.widen(s, self.lanes) for s in (
-            scale, b.add(ops.MUL, self.t, (scale, sign)))]
-        self.start = b.times(b.plus(b.times(b.integer(ops.MUL, self.matrix, self.n), self.inner),
-                                    self.column), 2)
-        if not arg.last:
-            self._last(arg.first, None)
+        self.signs = self._alternating(build.const(1, self.t), sign)
+        self.scales = self._alternating(scale, b.add(ops.MUL, self.t, (scale, sign)))
+        self.square = build.index_const(0)  # scratch memory: a square of lanes, and two tiles
+        first = build.index_const(lanes * lanes)
+        second = b.plus(b.times(b.plus(self.n, lanes), self.pair), lanes * lanes)
+        tile = b.open(*[UOp(ops.PARALLEL_RANGE, dtypes.index, (), i) for i in (0, 1)])
+        tiles = b.divide(b.plus(self.inner, lanes - 1), lanes)
+        self.matrix = b.add(ops.IDIV, dtypes.index, (tile, tiles))
+        self.column = b.times(self.minus(tile, b.times(self.matrix, tiles)), lanes)
+        left = self.minus(self.inner, self.column)
+        self.columns = b.integer(ops.MIN, left, build.index_const(lanes))
+        self.masks = [self.mask(b.plus(b.times(left, 2), -lanes * i)) for i in range(2)]
+        start = b.integer(ops.MUL, b.integer(ops.MUL, self.matrix, self.n), self.inner)
+        self.start = b.times(b.plus(start, self.column), 2)  # of columns
+        self.row_start = b.times(b.plus(start, b.integer(ops.MUL, self.column, self.n)), 2)
+        if arg.rows:
+            self._load_rows(first)
         else:
-            self._stages()
+            self._load_columns(first)
+        source, target = self._stages(first, second)
+        if arg.rows:
+            self._store_rows(source)
+        else:
+            twiddles = build.var(TWIDDLES, dtypes.index, -1)
+            minus_one = build.index_const(-1)
+            branch = b.branch(b.add(ops.CMPLT, dtypes.bool_, (minus_one, twiddles)))
+            self._multiply_twiddles(source, target)
+            self._store_rows(target)
+            b.end_branch(branch)
+            branch = b.branch(b.add(ops.CMPEQ, dtypes.bool_, (minus_one, twiddles)))
+            self._store_columns(source)
+            b.end_branch(branch)
         b.close([])
         return b.program()
 
-    def input(self, at: UOp) -> Complex:
-        """Load the numbers of a row of the tile."""
-        at = self.b.plus(self.start, self.b.times(self.b.times(at, self.inner), 2))
-        low = self.load(self.x, at, self.pairs[0])
-        high = self.load(self.x, self.b.plus(at, self.lanes), self.pairs[1])
-        re, im = [self.shuffle(low, high, range(i, self.block, 2)) for i in range(2)]
-        return re, self.op(ops.MUL, im, self.sign)
+    def _alternating(self, re: UOp, im: UOp) -> UOp:
+        """Return a vector of factors of pairs."""
+        return self.shuffle(self.b.widen(re, self.lanes), self.b.widen(im, self.lanes),
+                            [i for k in range(self.lanes // 2) for i in (k, k + self.lanes)])
 
-    def put_pairs(self, at: UOp, value: Complex, masks: Sequence[UOp]) -> None:
-        """Store numbers side by side."""
-        half = self.lanes // 2
-        for i, mask in enumerate(masks):
-            lanes = [j + k for j in range(half * i, half * (i + 1)) for k in (0, self.lanes)]
-            self.store(self.out, self.b.plus(at, self.lanes * i), self.shuffle(*value, lanes),
-                       mask)
+    def row(self, base: UOp, i: UOp) -> UOp:
+        """Return the offset of a row of a tile in scratch memory."""
+        return self.b.plus(base, self.b.times(i, self.pair))
 
-    def get(self, base: UOp, at: UOp) -> Complex:
-        """Load a row of the tile from scratch memory."""
-        at = self.b.plus(base, self.b.times(at, self.block))
+    def get(self, at: UOp) -> Complex:
         return self.load(self.scratch, at), self.load(self.scratch, self.b.plus(at, self.lanes))
 
-    def keep(self, base: UOp, at: UOp, value: Complex) -> None:
-        at = self.b.plus(base, self.b.times(at, self.block))
+    def put(self, at: UOp, value: Complex) -> None:
         self.store(self.scratch, at, value[0])
         self.store(self.scratch, self.b.plus(at, self.lanes), value[1])
 
-    def twiddles(self, table: UOp, p: UOp, r: int) -> list[Complex]:
-        at = self.b.plus(table, self.b.times(p, 2 * (r - 1)))
-        loads = [self.b.widen(self.scalar(self.b.plus(at, i)), self.lanes)
-                 for i in range(2 * (r - 1))]
-        return list(zip(loads[::2], loads[1::2]))
-
-    def stage(self, r: int, m: UOp, q: UOp | None, table: UOp,
-              load: Callable[[UOp], Complex], keep: Callable[[UOp, Complex], None]) -> None:
-        """Emit the loops of a stage; without q there is one column per p."""
+    def _load_columns(self, base: UOp) -> None:
         b = self.b
-        p = self.each(m)
-        w = self.twiddles(table, p, r)
-        i = None if q is None else self.each(q)
-
-        def row(j: UOp) -> UOp:
-            return j if q is None or i is None else b.plus(b.integer(ops.MUL, j, q), i)
-        x = [load(row(b.plus(b.times(m, j), p))) for j in range(r)]
-        y = self.butterfly(x)
-        y[1:] = [self.times(v, factor) for v, factor in zip(y[1:], w)]
-        for k, v in enumerate(y):
-            keep(row(b.plus(b.times(p, r), k)), v)
-        if q is not None:
-            b.close([])
+        i = self.each(self.n)
+        at = b.plus(self.start, b.times(b.integer(ops.MUL, i, self.inner), 2))
+        halves = [self.op(ops.MUL, self.load(self.x, b.plus(at, self.lanes * h), mask), self.signs)
+                  for h, mask in enumerate(self.masks)]
+        re, im = [self.shuffle(*halves, range(part, self.pair, 2)) for part in range(2)]
+        self.put(self.row(base, i), (re, im))
         b.close([])
 
-    def _stages(self) -> None:
-        b, arg = self.b, self.arg
-        zero = build.index_const(0)
-        other = b.times(self.n, self.block)
-        table: UOp = build.var(TABLE, dtypes.index)
-        m, q = self._divide(self.n, arg.first), build.index_const(arg.first)
-        self.stage(arg.first, m, None, table, self.input, partial(self.keep, zero))
-        table = b.plus(table, b.times(m, 2 * (arg.first - 1)))
-        source, target = zero, other
-        for i, r in enumerate(arg.middle):
+    def _store_columns(self, base: UOp) -> None:
+        b, half = self.b, self.lanes // 2
+        i = self.each(self.n)
+        value = self.get(self.row(base, i))
+        at = b.plus(self.start, b.times(b.integer(ops.MUL, i, self.inner), 2))
+        for h, mask in enumerate(self.masks):
+            joined = self.shuffle(*value, [j + k for j in range(half * h, half * (h + 1))
+                                           for k in (0, self.lanes)])
+            self.store(self.out, b.plus(at, self.lanes * h), self.op(ops.MUL, joined, self.scales),
+                       mask)
+        b.close([])
+
+    # ---- rows of the input or the output: half as many numbers of each as there are lanes
+
+    def _each_square(self) -> tuple[UOp, UOp]:
+        """Open a loop over parts of rows; return the offset of the part, and a mask."""
+        b = self.b
+        numbers = self.lanes // 2
+        at = b.times(self.each(b.divide(b.plus(self.n, numbers - 1), numbers)), self.lanes)
+        return at, self.mask(self.minus(b.times(self.n, 2), at))
+
+    def _load_rows(self, base: UOp) -> None:
+        b, lanes = self.b, self.lanes
+        at, mask = self._each_square()
+        i = self.each(self.columns)
+        address = b.plus(b.plus(self.row_start, b.times(b.integer(ops.MUL, i, self.n), 2)), at)
+        value = self.op(ops.MUL, self.load(self.x, address, mask), self.signs)
+        self.store(self.scratch, b.plus(self.square, b.times(i, lanes)), value)
+        b.close([])
+        self._transpose(self.square, b.plus(base, b.times(at, lanes)))
+        b.close([])
+
+    def _store_rows(self, base: UOp) -> None:
+        b, lanes = self.b, self.lanes
+        at, mask = self._each_square()
+        self._transpose(b.plus(base, b.times(at, lanes)), self.square)
+        i = self.each(self.columns)
+        value = self.load(self.scratch, b.plus(self.square, b.times(i, lanes)))
+        address = b.plus(b.plus(self.row_start, b.times(b.integer(ops.MUL, i, self.n), 2)), at)
+        self.store(self.out, address, self.op(ops.MUL, value, self.scales), mask)
+        b.close([])
+        b.close([])
+
+    def _transpose(self, source: UOp, target: UOp) -> None:
+        """Transpose a square of lanes: blocks of 1, 2, 4 ... are exchanged."""
+        b, lanes = self.b, self.lanes
+        rows = [self.load(self.scratch, b.plus(source, lanes * i)) for i in range(lanes)]
+        size = 1
+        while size < lanes:
+            low = [j + lanes - size if j & size else j for j in range(lanes)]
+            high = [j + lanes if j & size else j + size for j in range(lanes)]
+            for i in range(lanes):
+                if not i & size:
+                    first, second = rows[i], rows[i | size]
+                    rows[i] = self.shuffle(first, second, low)
+                    rows[i | size] = self.shuffle(first, second, high)
+            size *= 2
+        for i, row in enumerate(rows):
+            self.store(self.scratch, b.plus(target, lanes * i), row)
+
+    # ---- stages
+
+    def _stages(self, first: UOp, second: UOp) -> tuple[UOp, UOp]:
+        """Emit all stages; return where the result is, and the other tile."""
+        b = self.b
+        states: Sequence[UOp] = (first, second, self.n, build.index_const(1),
+                                 build.var(TABLE, dtypes.index))
+        for i, r in enumerate(self.arg.kinds):
             self.each(build.var(COUNTS + i, dtypes.index))
-            states = [b.phi(s) for s in (source, target, m, q, table)]
-            source, target, m, q, table = states
-            rows = self._divide(m, r)
-            self.stage(r, rows, q, table, partial(self.get, source), partial(self.keep, target))
-            source, target, m, q, table = b.close([
-                target, source, rows, b.times(q, r),
-                b.plus(table, b.times(rows, 2 * (r - 1)))])
-        self._last(arg.last, (source, target))
+            source, target, m, q, table = [b.phi(s) for s in states]
+            rows = b.divide(m, r)
+            self._stage(r, rows, q, table, source, target)
+            states = b.close([target, source, rows, b.times(q, r),
+                              b.plus(table, b.times(rows, 2 * (r - 1)))])
+        return states[0], states[1]
 
-    def _divide(self, n: UOp, r: int) -> UOp:
-        return self.b.divide(n, r)
-
-    def _last(self, r: int, bases: tuple[UOp, UOp] | None) -> None:
-        """Emit the last stage: the output, or rows times the twiddles between two steps."""
+    def _stage(self, r: int, m: UOp, q: UOp, table: UOp, source: UOp, target: UOp) -> None:
         b = self.b
-        q = self._divide(self.n, r)
-        i = self.each(q)
-        x = [self.input(b.plus(b.times(q, j), i)) if bases is None
-             else self.get(bases[0], b.plus(b.times(q, j), i)) for j in range(r)]
-        y = self.butterfly(x)
-        target = build.index_const(0) if bases is None else bases[1]
-        twiddled = self.arg.twiddles >= 0
-        rows = [b.plus(b.times(q, k), i) for k in range(r)]
-        if twiddled:
-            base: UOp = build.var(TWIDDLES, dtypes.index)
-            width = b.times(b.times(self._vectors(_PAD), _PAD), 2)
-            first = self._vector_twiddle(base, i, width)
-            second = b.plus(base, b.integer(ops.MUL, q, width))
-            for k, row in enumerate(rows):
-                w = first if k == 0 else self.times(
-                    self._vector_twiddle(second, build.index_const(k), width), first)
-                self.keep(target, row, self.times(y[k], w))
-            b.close([])
-            self._transpose(target)
-            return
-        for k, row in enumerate(rows):
-            at = b.plus(self.start, b.times(b.times(row, self.inner), 2))
-            self.put_pairs(at, self._scaled(y[k]), self.pairs)
+        distance = b.times(b.integer(ops.MUL, m, q), self.pair)  # of inputs
+        between = b.times(q, self.pair)  # of outputs
+        p = self.each(m)
+        at = b.plus(table, b.times(p, 2 * (r - 1)))
+        loads = [b.widen(self.scalar(b.plus(at, i)), self.lanes) for i in range(2 * (r - 1))]
+        reads = self.row(source, b.integer(ops.MUL, p, q))
+        writes = self.row(target, b.times(b.integer(ops.MUL, p, q), r))
+        i = b.times(self.each(q), self.pair)
+        y = self.butterfly([self.get(b.plus(b.plus(reads, i), b.times(distance, j)))
+                            for j in range(r)])
+        y[1:] = [self.times(v, w) for v, w in zip(y[1:], zip(loads[::2], loads[1::2]))]
+        for k, v in enumerate(y):
+            self.put(b.plus(b.plus(writes, i), b.times(between, k)), v)
+        b.close([])
         b.close([])
 
-    def _scaled(self, value: Complex) -> Complex:
-        return (self.op(ops.MUL, value[0], self.scales[0]),
-                self.op(ops.MUL, value[1], self.scales[1]))
+    def _multiply_twiddles(self, source: UOp, target: UOp) -> None:
+        """Multiply element (k, c) by w^(c * k): with k = j * rows + i, by two factors."""
+        b = self.b
+        base = build.var(TWIDDLES, dtypes.index, -1)
+        rows = build.var(TWIDDLE_ROWS, dtypes.index)
+        width = b.times(b.times(b.divide(b.plus(self.inner, _PAD - 1), _PAD), _PAD), 2)
+        second = b.plus(base, b.integer(ops.MUL, rows, width))
+        j = self.each(b.add(ops.IDIV, dtypes.index, (self.n, rows)))
+        outer_factor = self._twiddle(second, j, width)
+        i = self.each(rows)
+        factor = self.times(self._twiddle(base, i, width), outer_factor)
+        row = b.plus(b.integer(ops.MUL, j, rows), i)
+        self.put(self.row(target, row), self.times(self.get(self.row(source, row)), factor))
+        b.close([])
+        b.close([])
 
-    def _vectors(self, lanes: int) -> UOp:
-        return self.b.divide(self.b.plus(self.inner, lanes - 1), lanes)
-
-    def _vector_twiddle(self, base: UOp, row: UOp, width: UOp) -> Complex:
+    def _twiddle(self, base: UOp, row: UOp, width: UOp) -> Complex:
         """Load the twiddles of the columns of this tile."""
         at = self.b.plus(self.b.plus(base, self.b.integer(ops.MUL, row, width)), self.column)
         half = self.b.divide(width, 2)
         return self.load(self.table, at), self.load(self.table, self.b.plus(at, half))
-
-    def _transpose(self, base: UOp) -> None:
-        """Write columns of the tile as rows of the output."""
-        b, lanes = self.b, self.lanes
-        block = self.each(b.divide(b.plus(self.n, lanes - 1), lanes))
-        row = b.times(block, lanes)
-        pairs = [self.get(base, b.plus(row, i)) for i in range(lanes)]
-        re = self._transposed([p[0] for p in pairs])
-        im = self._transposed([p[1] for p in pairs])
-        left = b.times(self.minus(self.n, row), 2)
-        start = b.plus(b.integer(ops.MUL, b.plus(b.integer(ops.MUL, self.matrix, self.inner),
-                                                 self.column), self.n), row)
-        zero = build.index_const(0)
-        for i in range(lanes):
-            inside = b.add(ops.CMPLT, dtypes.bool_, (build.index_const(i), self.columns_left))
-            count = b.add(ops.WHERE, dtypes.index, (inside, left, zero))
-            masks = [self.mask(b.plus(count, -lanes * h)) for h in range(2)]
-            at = b.times(b.plus(start, b.times(self.n, i)), 2)
-            self.put_pairs(at, self._scaled((re[i], im[i])), masks)
-        b.close([])
-
-    def _transposed(self, rows: list[UOp]) -> list[UOp]:
-        """Transpose a square of lanes: blocks of 1, 2, 4 ... are exchanged."""
-        size = 1
-        while size < self.lanes:
-            low = [j + self.lanes - size if j & size else j for j in range(self.lanes)]
-            high = [j + self.lanes if j & size else j + size for j in range(self.lanes)]
-            out = list(rows)
-            for i in range(self.lanes):
-                if not i & size:
-                    a, b = rows[i], rows[i | size]
-                    out[i], out[i | size] = self.shuffle(a, b, low), self.shuffle(a, b, high)
-            rows = out
-            size *= 2
-        return rows

@@ -16,6 +16,8 @@ from fnx.core.formulas import fft_plan
 from fnx.core.ir import build, build_calls, op_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, rebuild
 
+_MIN_ROWS = 16  # as many as there are lanes
+
 
 def plan_fft(fn: UOp) -> UOp:
     """Return a FUNCTION without FFT."""
@@ -31,30 +33,41 @@ def _expand(node: UOp, x: UOp, table: UOp) -> UOp:
     outer, n, inner = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:-1]))
     if not math.prod(x.shape):
         return x
-    steps = fft_plan.plan(n, inner)
-    assert steps is not None
-    flat = build.reshape(x, (outer, n, inner, 2))
-    return build.reshape(_run(flat, table, iter(steps), node), x.shape)
+    plan = fft_plan.plan(n, inner)
+    assert plan is not None
+    expansion = _Expansion(table, plan, node.arg.inverse, node.arg.scale)
+    return build.reshape(expansion.run(build.reshape(x, (outer, n, inner, 2))), x.shape)
 
 
-def _run(x: UOp, table: UOp, steps: Iterator[fft_plan.Step], node: UOp) -> UOp:
-    """Transform x[outer, n, inner, 2] along its second axis."""
-    outer, n, inner, _ = x.shape
-    if fft_plan.is_column(n, inner):
-        return _step(x, table, next(steps), node.arg.inverse, node.arg.scale)
-    if inner > 1:
-        rows = build.reshape(build.permute(x, (0, 2, 1, 3)), (outer * inner, n, 1, 2))
-        out = build.reshape(_run(rows, table, steps, node), (outer, inner, n, 2))
-        return build.permute(out, (0, 2, 1, 3))
-    step = next(steps)
-    columns = build.reshape(x, (outer, step.n, step.inner, 2))
-    rows = _step(columns, table, step, node.arg.inverse, 1.0)
-    return build.reshape(_run(build.reshape(rows, (outer, n // step.n, step.n, 2)), table, steps,
-                              node), x.shape)
+class _Expansion:
+    """The steps of one transform, in order."""
 
+    def __init__(self, table: UOp, plan: fft_plan.Plan, inverse: bool, scale: float) -> None:
+        self.table, self.plan = table, plan
+        self.inverse, self.scale = inverse, scale
+        self.steps: Iterator[fft_plan.Step] = iter(plan.steps)
 
-def _step(x: UOp, table: UOp, step: fft_plan.Step, inverse: bool, scale: float) -> UOp:
-    outer, n, inner, _ = x.shape
-    arg = op_args.FftStep("fft", x.dtype, (outer, n, inner), *fft_plan.radices(n), step.table,
-                          step.twiddles, inverse, scale)
-    return build_calls.fft_step(x, table, arg)
+    def run(self, x: UOp) -> UOp:
+        """Transform x[outer, n, inner, 2] along its second axis."""
+        outer, n, inner, _ = x.shape
+        plan = self.plan
+        if inner == 1 and plan.rows is not None and outer >= _MIN_ROWS:
+            rows = build.reshape(x, (1, outer, n, 2))
+            out = self.step(rows, plan.rows, (1, n, outer), fft_plan.kinds(n), self.scale)
+            return build.reshape(out, x.shape)
+        if fft_plan.is_column(n, inner):
+            return self.step(x, next(self.steps), (outer, n, inner), plan.kinds, self.scale)
+        if inner > 1:
+            rows = build.reshape(build.permute(x, (0, 2, 1, 3)), (outer * inner, n, 1, 2))
+            out = build.reshape(self.run(rows), (outer, inner, n, 2))
+            return build.permute(out, (0, 2, 1, 3))
+        step = next(self.steps)
+        columns = build.reshape(x, (outer, step.n, step.inner, 2))
+        out = self.step(columns, step, (outer, step.n, step.inner), plan.kinds, 1.0)
+        return build.reshape(self.run(build.reshape(out, (outer, step.inner, step.n, 2))), x.shape)
+
+    def step(self, x: UOp, step: fft_plan.Step, lengths: tuple[int, int, int],
+             kinds: tuple[int, ...], scale: float) -> UOp:
+        arg = op_args.FftStep("fft", x.dtype, lengths, kinds, fft_plan.radices(step.n), step.table,
+                              step.twiddles, step is self.plan.rows, self.inverse, scale)
+        return build_calls.fft_step(x, self.table, arg)
