@@ -475,7 +475,10 @@ class Blocks:
                 else (step.kernel, ())
             if not self.bodies:
                 self.ready(fft_step)
-            yield Launch(fft_step, step.operands, scalars, step.locs, step.writes)
+            x, _, out = step.operands
+            in_place = step.kernel.arg.twiddles < 0 and isinstance(x, UOp) and isinstance(out, UOp)
+            yield Launch(fft_step, step.operands, scalars, step.locs, step.writes,
+                         ((out, x),) if in_place else ())
             return
         if step.kernel.op is ops.LINALG:
             native = TARGET_LOWERINGS[driver.target.kind].native_linalg

@@ -266,7 +266,8 @@ class _FftEmitter:
         at = b.plus(self.start, b.times(b.integer(ops.MUL, i, self.inner), 2))
         halves = [self.op(ops.MUL, self.load(self.x, b.plus(at, self.lanes * h), mask), self.signs)
                   for h, mask in enumerate(self.masks)]
-        re, im = [self.shuffle(*halves, range(part, self.pair, 2)) for part in range(2)]
+        low, high = halves
+        re, im = [self.shuffle(low, high, range(part, self.pair, 2)) for part in range(2)]
         self.put(self.row(base, i), (re, im))
         b.close([])
 
@@ -276,8 +277,8 @@ class _FftEmitter:
         value = self.get(self.row(base, i))
         at = b.plus(self.start, b.times(b.integer(ops.MUL, i, self.inner), 2))
         for h, mask in enumerate(self.masks):
-            joined = self.shuffle(*value, [j + k for j in range(half * h, half * (h + 1))
-                                           for k in (0, self.lanes)])
+            joined = self.shuffle(value[0], value[1], [
+                j + k for j in range(half * h, half * (h + 1)) for k in (0, self.lanes)])
             self.store(self.out, b.plus(at, self.lanes * h), self.op(ops.MUL, joined, self.scales),
                        mask)
         b.close([])
