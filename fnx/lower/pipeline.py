@@ -476,9 +476,9 @@ class Blocks:
             if not self.bodies:
                 self.ready(fft_step)
             x, _, out = step.operands
-            in_place = step.kernel.arg.twiddles < 0 and isinstance(x, UOp) and isinstance(out, UOp)
-            yield Launch(fft_step, step.operands, scalars, step.locs, step.writes,
-                         ((out, x),) if in_place else ())
+            in_place = ((out, x),) if isinstance(x, UOp) and isinstance(out, UOp) and \
+                step.kernel.arg.twiddles < 0 else ()
+            yield Launch(fft_step, step.operands, scalars, step.locs, step.writes, in_place)
             return
         if step.kernel.op is ops.LINALG:
             native = TARGET_LOWERINGS[driver.target.kind].native_linalg
