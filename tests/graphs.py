@@ -38,7 +38,9 @@ ORDINARY = (0.5, -0.25, 1.5, -0.75, 0.125)
 INTEGERS = (0, 1, 2, 3, -1, -2, 7, 31, 32, 33, 100, -2**31, 2**31 - 1, 2**32 - 1)
 
 
-COMPUTED = tuple([t for t in dtypes.USER if t.storage is None])  # the others are storage-only
+# Below complex_to_real there are no complex numbers.
+REAL = tuple([t for t in dtypes.USER if not t.is_complex])
+COMPUTED = tuple([t for t in REAL if t.storage is None])  # the others are storage-only
 
 
 class Graph(NamedTuple):
@@ -54,6 +56,10 @@ class Graph(NamedTuple):
 def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
            smooth: bool = False) -> Any:
     """Random values, a third of them special; with ``smooth``, floats between -0.9 and 0.9."""
+    if dtype.is_complex:
+        out = np.empty(shape, dtype.np)
+        out.real, out.imag = (values(rng, dtype.real, shape, smooth) for _ in range(2))
+        return out
     if dtype.is_bool:
         return rng.integers(0, 2, shape).astype(bool)
     if smooth:
@@ -108,6 +114,8 @@ class Builder:
 
     def constant(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
         floats = ORDINARY if self.smooth else FLOATS
+        if dtype.is_complex:
+            return build.const(complex(self.one(floats), self.one(floats)), dtype, shape)
         special: Sequence[Any] = (True, False) if dtype.is_bool else floats if dtype.is_float \
             else [i for i in INTEGERS
                   if dtype.limits[0] <= i <= dtype.limits[1]]
@@ -157,7 +165,7 @@ def _cast(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _bitcast(b: Builder, op: Op, x: UOp) -> UOp:
-    same = [t for t in b.types if t.bits == x.dtype.bits and not t.is_bool]
+    same = [t for t in b.types if t.bits == x.dtype.bits and t.kind not in ("bool", "complex")]
     return build.bitcast(x, b.one(same or [x.dtype]))
 
 
@@ -271,7 +279,8 @@ def _gather(b: Builder, op: Op, x: UOp) -> UOp:
 
 def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
     index = _indices(b, x)
-    monoids = [None, *[m for m in b.monoids if m.accepts_dtype(x.dtype)]]
+    monoids = [None, *[m for m in b.monoids if m.accepts_dtype(x.dtype)
+                       and (m is ops.ADD or not x.dtype.is_complex)]]
     shape = next(iter(index.values())).shape
     rest = tuple([n for a, n in enumerate(x.shape) if a not in index])
     return build.scatter(x, [*index.values()], b.operand(x.dtype, shape + rest), b.one(monoids),
@@ -279,7 +288,8 @@ def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _iota(b: Builder, op: Op, x: UOp) -> UOp:
-    return build.iota(b.one(LENGTHS), b.one([t for t in b.types if not t.is_bool]))
+    numeric = [t for t in b.types if t.kind not in ("bool", "complex")]
+    return build.iota(b.one(LENGTHS), b.one(numeric))
 
 
 def _const(b: Builder, op: Op, x: UOp) -> UOp:
@@ -371,7 +381,7 @@ def _sort(b: Builder, op: Op, x: UOp) -> UOp:
 
 STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]] = {
     ops.CAST: (_whatever, _cast), ops.WHERE: (_whatever, _where),
-    ops.BITCAST: (lambda x: not x.dtype.is_bool, _bitcast),
+    ops.BITCAST: (lambda x: x.dtype.kind not in ("bool", "complex"), _bitcast),
     ops.RESHAPE: (_whatever, _reshape), ops.PERMUTE: (_whatever, _permute),
     ops.EXPAND: (_whatever, _expand), ops.PAD: (_whatever, _pad),
     ops.SHRINK: (_whatever, _shrink), ops.FLIP: (_whatever, _flip),

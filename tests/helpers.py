@@ -26,7 +26,7 @@ def encoded(x: Any, dtype: DType) -> Any:
 def numbers(x: Any) -> Any:
     """Convert values of fnx's storage or of ml_dtypes to NumPy's numbers."""
     x = np.asarray(x)
-    if x.dtype.kind in "biuf" and x.dtype.name not in dtypes.LOW_PRECISION:
+    if x.dtype.kind in "biufc" and x.dtype.name not in dtypes.LOW_PRECISION:
         return x
     t = dtypes.as_dtype(x.dtype)
     return low_precision.decode(x.view(t.np), t)
@@ -42,6 +42,8 @@ def as_float64(x: Any) -> Any:
 
 def same_bits_each(a: Any, b: Any) -> Any:
     """Return where two arrays of NumPy's numbers have equal bits; any NaN equals any NaN."""
+    if a.dtype.kind == "c":
+        return same_bits_each(a.real, b.real) & same_bits_each(a.imag, b.imag)
     if a.dtype.kind != "f":
         return a == b
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))

@@ -15,12 +15,13 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import alias, apply, astype, elementwise_family
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.promotion import promote_operands
 from fnx.core.formulas import elementwise as rows
 from fnx.core.formulas import error_functions
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, DTypeError
 from fnx.numpy.ufuncs import (
     add,
     bitwise_and,
@@ -47,11 +48,11 @@ from fnx.numpy.ufuncs import (
 )
 
 __all__ = [
-    "abs", "add", "atan", "atan2", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh",
-    "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
-    "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne",
-    "neg", "pow", "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "abs", "add", "atan", "atan2", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+    "cbrt", "ceil", "clamp", "complex", "convert_element_type", "cos", "cosh", "div", "eq",
+    "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow",
+    "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
+    "pow", "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square",
     "stop_gradient", "sub", "tan", "tanh",
 ]
@@ -60,7 +61,7 @@ Tree = TypeVar("Tree")
 
 
 def _divide(a: Expr, b: Expr) -> Expr:
-    return a / b if a.dtype.is_float else a // b
+    return a / b if a.dtype.is_inexact else a // b
 
 
 def _logical_shift(a: Expr, b: Expr) -> Expr:
@@ -156,6 +157,32 @@ def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
         return jnp.rint(x)
     truncated = jnp.trunc(x)
     return jnp.where(jnp.abs(x - truncated) >= 0.5, truncated + jnp.sign(x), truncated)
+
+
+@public_api
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
+    """Make complex numbers of their real and imaginary parts.
+
+    Args:
+        x: the real parts: an Array of float32 or float64, or numbers.
+        y: the imaginary parts; promoted with x.
+
+    Returns:
+        An Array of complex64 or complex128, of the shape that both broadcast to.
+
+    Raises:
+        DTypeError: the parts promote to a type that no complex type has.
+        ShapeError: the shapes do not broadcast.
+
+    >>> import fnx.lax as lax
+    >>> print(lax.complex(1.0, 2.0))
+    (1+2j)
+    """
+    parts, weak = promote_operands("inexact", "complex", (x, y))
+    if parts[0].dtype not in ops.COMPLEX.types:
+        raise DTypeError(f"complex: expected parts of float32 or float64, got {parts[0].dtype}",
+                         hint="convert them with .astype(float32)")
+    return Array(build.complex_number(*parts), weak)
 
 
 @public_api

@@ -19,11 +19,12 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline plan_fft conv_input_gradient_to_contraction push_slice_through_reduce two_pass_scan simplify
-fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce attention
-split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
-promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues
-runtime_extents canonicalize choose tile split_global memory commands loop_kernels'
+'inline complex_to_real plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
+two_pass_scan simplify fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather
+fuse_argreduce attention split_reduction split_concat_by_buffer_limit unique_results kernelize
+ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
+split_index_sets row_epilogues runtime_extents canonicalize choose tile split_global memory
+commands loop_kernels'
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from functools import partial, wraps
 from operator import attrgetter
 
 from fnx.core.ir import accessors, build, ops
-from fnx.core.ir.dtypes import STORAGE_ONLY
+from fnx.core.ir.dtypes import COMPLEX, STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
 from fnx.core.ir.uop import UOp, ops_and_dtypes, substitute, toposort
@@ -85,6 +86,7 @@ from fnx.lower.tensor.split_concat_by_buffer_limit import split_concat_by_buffer
 from fnx.lower.tensor.split_reduction import split_reduction
 
 # Passes for rare ops are loaded on first use.
+complex_to_real = lazy_import("fnx.lower.tensor.complex_to_real", "complex_to_real")
 fft = lazy_import("fnx.lower.emit.fft")
 conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
@@ -268,6 +270,7 @@ POST_ATTENTION_PASSES = (
 )
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
+    Pass("complex_to_real", complex_to_real, "tensor", "tensor", features=COMPLEX),
     Pass("plan_fft", lift_to_bodies(plan_fft), "tensor", "tensor", features=frozenset({ops.FFT})),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
          "tensor", "tensor", features=frozenset({ops.FOLD})),

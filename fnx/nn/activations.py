@@ -53,7 +53,7 @@ def _activation(domain: str = "inexact", weak: bool = False
 
 def _as_weak_float(x: ArrayLike) -> ArrayLike:
     array = jnp.asarray(x)
-    return array if array._dtype.is_float else Array(
+    return array if array._dtype.is_inexact else Array(
         build.cast(array._node, default_width(float64)), weak=True)
 
 

@@ -84,7 +84,7 @@ _LAZY_MODULES = {
     "sets": (
         "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
         "unique_counts", "unique_inverse", "unique_values"),
-    "sorting": ("argpartition", "argsort", "lexsort", "partition", "sort"),
+    "sorting": ("argpartition", "argsort", "lexsort", "partition", "sort", "sort_complex"),
     "statistics": (
         "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax",
         "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",

@@ -26,6 +26,7 @@ from fnx.numpy.shape_manipulation import ElementOrder
 
 device_transfer = lazy_import("fnx.device_transfer")
 indexing = lazy_import("fnx.numpy.indexing")
+math_functions = lazy_import("fnx.numpy.math_functions")
 sharding = lazy_import("fnx.sharding")
 
 
@@ -121,7 +122,7 @@ def compress(x: Array, condition: ArrayLike, axis: int | None = None, *, size: i
 
 @public_api
 def conjugate(x: Array) -> Array:
-    """Return the complex conjugate, which is x itself: all fnx numbers are real.
+    """Return the complex conjugate; a real number is its own.
 
     Returns:
         The Array.
@@ -130,7 +131,18 @@ def conjugate(x: Array) -> Array:
     >>> jnp.ones(2).conjugate()
     Array([1., 1.], dtype=float32)
     """
-    return x
+    result: Array = math_functions.conjugate(x)
+    return result
+
+
+def _real(x: Array) -> Array:
+    result: Array = math_functions.real(x) if x._dtype.is_complex else x
+    return result
+
+
+def _imag(x: Array) -> Array:
+    result: Array = math_functions.imag(x) if x._dtype.is_complex else creation.zeros_like(x)
+    return result
 
 
 def _sharding(x: Array) -> Any:
@@ -201,7 +213,7 @@ _OPERATOR_UFUNCS = frozenset((
     "less_equal", "greater", "greater_equal", "equal", "not_equal"))
 
 set_methods({"__array_ufunc__": _array_ufunc, "__array_namespace__": _array_namespace,
-             "conj": conjugate, "_imag": creation.zeros_like, "_sharding": _sharding,
+             "conj": conjugate, "_real": _real, "_imag": _imag, "_sharding": _sharding,
              "_matmul": as_operator(contraction.matmul)})
 set_methods({f.__name__: f for f in (
     compress, conjugate, contraction.dot, contraction.matmul, composite_ufuncs.clip,

@@ -126,6 +126,9 @@ def round(a: ArrayLike, decimals: int = 0) -> Array:
     """
     decimals = arguments.check_int("decimals", decimals)
     x = asarray(a)
+    if x._dtype.is_complex:
+        return Array(build.complex_number(round(x.real, decimals)._node,
+                                          round(x.imag, decimals)._node), x.weak)
     if x._dtype.is_integer and decimals >= 0:
         return x
     if decimals == 0:
@@ -159,6 +162,9 @@ def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = No
     0.0
     """
     array = asarray(x)
+    if array._dtype.is_complex:
+        parts = [nan_to_num(part, nan, posinf, neginf)._node for part in (array.real, array.imag)]
+        return Array(build.complex_number(*parts))
     if not array._dtype.is_float:
         return array
     info = finfo(array.dtype)

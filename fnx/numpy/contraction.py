@@ -34,6 +34,7 @@ einsum_paths = lazy_import("fnx.numpy.einsum_paths")
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
 
+complex_functions = lazy_import("fnx.core.formulas.complex_functions")
 Labels = tuple[Any, ...]  # a letter per axis, or a negative number for an axis of "..."
 
 
@@ -45,8 +46,17 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels, in_order: bool
         out: labels of the result, in order.
         in_order: whether to compute the result in that order, which becomes its memory layout.
 
-    Storage-only dtypes multiply and accumulate in their compute dtype, and round once.
+    Storage-only dtypes multiply and accumulate in their compute dtype, and round once. A product
+    of real and complex numbers is two real ones.
     """
+    if a.dtype.is_complex and (complex_functions.is_real(a) or complex_functions.is_real(b)):
+        if complex_functions.is_real(a):
+            re, im = (contract(build.real(a), la, part(b), lb, out, in_order)
+                      for part in (build.real, build.imag))
+        else:
+            re, im = (contract(part(a), la, build.real(b), lb, out, in_order)
+                      for part in (build.real, build.imag))
+        return build.complex_number(re, im)
     out_dtype = a.dtype
     a, la = _sum_out(build.to_compute(a), la, {*lb, *out})
     b, lb = _sum_out(build.to_compute(b), lb, {*la, *out})
@@ -184,12 +194,12 @@ def _scale(x: Array, y: Array, preferred: DTypeLike | None) -> Array:
          a="an Array or array-like of n elements.", b="an Array or array-like of n elements.")
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
-    """Return the dot product of the flattened operands.
+    """Return the dot product of the flattened operands; a complex ``a`` is conjugated.
 
     >>> print(jnp.vdot(jnp.ones((2, 2)), jnp.ones((2, 2))))
     4.0
     """
-    x, y = asarray(a), asarray(b)
+    x, y = asarray(a).conj(), asarray(b)
     return matmul(x.reshape(x.size), y.reshape(y.size), precision=precision,
                   preferred_element_type=preferred_element_type)
 

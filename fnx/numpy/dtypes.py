@@ -18,11 +18,13 @@ from fnx.core.support.config import config
 from fnx.core.support.errors import DTypeError
 
 __all__ = [
-    "bfloat16", "bool_", "double", "dtype", "e", "euler_gamma", "finfo", "float8_e4m3fn",
-    "float8_e5m2", "float16", "float32", "float64", "float_", "floating", "generic", "half",
-    "iinfo", "inexact", "inf", "int4", "int8", "int16", "int32", "int64", "int_", "integer",
-    "issubdtype", "nan", "newaxis", "number", "pi", "promote_types", "result_type", "signedinteger",
-    "single", "uint", "uint4", "uint8", "uint16", "uint32", "uint64", "unsignedinteger",
+    "ComplexWarning", "bfloat16", "bool_", "cdouble", "complex64", "complex128", "complex_",
+    "complexfloating", "csingle", "double", "dtype", "e", "euler_gamma", "finfo",
+    "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64", "float_", "floating",
+    "generic", "half", "iinfo", "inexact", "inf", "int4", "int8", "int16", "int32", "int64",
+    "int_", "integer", "issubdtype", "nan", "newaxis", "number", "pi", "promote_types",
+    "result_type", "signedinteger", "single", "uint", "uint4", "uint8", "uint16", "uint32",
+    "uint64", "unsignedinteger",
 ]
 
 
@@ -107,7 +109,10 @@ float32 = ScalarType(dtypes.float32)
 float64 = ScalarType(dtypes.float64)
 int_, uint = DefaultType(dtypes.int64), DefaultType(dtypes.uint64)
 float_ = DefaultType(dtypes.float64)
+complex64, complex128 = ScalarType(dtypes.complex64), ScalarType(dtypes.complex128)
+complex_ = DefaultType(dtypes.complex128)
 half, single, double = float16, float32, float64
+csingle, cdouble = complex64, complex128
 
 pi = 3.141592653589793
 e = 2.718281828459045
@@ -118,8 +123,9 @@ newaxis = None
 
 generic, number, inexact = np.generic, np.number, np.inexact
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
-floating = np.floating
+floating, complexfloating = np.floating, np.complexfloating
 dtype = np.dtype
+ComplexWarning = np.exceptions.ComplexWarning
 
 
 @public_api
@@ -220,7 +226,7 @@ def _promote(args: Sequence[Any]) -> DType:
 
 def _dtype_and_weak(x: Any) -> tuple[DType, bool]:
     if isinstance(x, (ScalarType, np.dtype, type, str, DType)):
-        return dtypes.as_dtype(x), x is int or x is float
+        return dtypes.as_dtype(x), x in (int, float, complex)
     return dtype_and_weak(promotion.as_operand(x))
 
 
@@ -278,21 +284,21 @@ class IntegerLimits:
 
 @public_api
 def finfo(dtype: Any) -> np.finfo[Any] | FloatLimits:
-    """Return the limits of a float dtype.
+    """Return the limits of a float dtype, or of the parts of a complex one.
 
     Args:
-        dtype: a float dtype.
+        dtype: a float or complex dtype.
 
     Returns:
         A ``numpy.finfo``, or an object with its attributes.
 
     Raises:
-        DTypeError: the dtype is not a float dtype.
+        DTypeError: the dtype is neither float nor complex.
 
     >>> print(finfo("float32").eps, finfo("bfloat16").eps)
     1.1920929e-07 0.0078125
     """
-    t = dtypes.as_dtype(dtype)
+    t = dtypes.as_dtype(dtype).real
     if not t.is_float:
         raise DTypeError(f"expected a float dtype, got {t}", hint="use iinfo")
     return np.finfo(t.np) if t.np.names is None else FloatLimits(t)

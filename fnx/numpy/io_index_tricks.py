@@ -103,7 +103,7 @@ def isdtype(dtype: DTypeLike, kind: Any) -> bool:
     (True, True)
     """
     t = dtypes.as_dtype(dtype)
-    letter = {"bool": "b", "int": "i", "uint": "u", "float": "f"}[t.kind]
+    letter = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}[t.kind]
     for candidate in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(candidate, str) and candidate in _KIND_LETTERS:
             if letter in _KIND_LETTERS[candidate]:

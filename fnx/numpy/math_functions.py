@@ -15,7 +15,7 @@ from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.formulas import elementwise_math as rows
-from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.formulas.elementwise import EQUAL, NOT_EQUAL, ElementwiseFn
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.expr import Expr
 from fnx.core.support.errors import DTypeError
@@ -170,12 +170,12 @@ _docstr = DocTemplate(
 
 @_docstr()
 def conjugate(x: ArrayLike, /) -> Array:
-    """Return the complex conjugate, which is x itself: all fnx numbers are real.
+    """Return the complex conjugate; a real number is its own.
 
-    >>> print(jnp.conjugate(2.0))
-    2.0
+    >>> print(jnp.conjugate(1 + 2j))
+    (1-2j)
     """
-    return asarray(x)
+    return apply(rows.CONJUGATE, x)
 
 
 conj = conjugate
@@ -183,53 +183,49 @@ conj = conjugate
 
 @_docstr()
 def real(val: ArrayLike, /) -> Array:
-    """Return the real part, which is ``val`` itself: all fnx numbers are real.
+    """Return the real part; of real numbers, ``val`` itself.
 
-    >>> print(jnp.real(2.0))
-    2.0
+    >>> print(jnp.real(1 + 2j))
+    1.0
     """
-    return asarray(val)
+    return apply(rows.REAL, val)
 
 
 @_docstr()
 def imag(val: ArrayLike, /) -> Array:
-    """Return the imaginary part, which is zero: all fnx numbers are real.
+    """Return the imaginary part; of real numbers, zero.
 
-    >>> print(jnp.imag(2.0))
-    0.0
+    >>> print(jnp.imag(1 + 2j))
+    2.0
     """
-    x = asarray(val)
-    return Array(build.const(0, x._dtype, x.shape), x.weak)
+    return apply(rows.IMAG, val)
 
 
 @_docstr.family("A bool Array of the shape of x.")
-def _full_bool(value: bool, x: ArrayLike) -> Array:
-    return Array(build.const(value, dtypes.bool_, asarray(x).shape))
+def _compare_imag(fn: ElementwiseFn, x: ArrayLike) -> Array:
+    return apply(fn, imag(x), 0)
 
 
-isreal = _full_bool(
-    True, "isreal",
-    "Return whether the imaginary part is 0; always True, as all fnx numbers are real.",
-    "print(jnp.isreal(2.0))", "True")
-iscomplex = _full_bool(
-    False, "iscomplex",
-    "Return whether the imaginary part is nonzero; always False, as all fnx numbers are real.",
-    "print(jnp.iscomplex(2.0))", "False")
+isreal = _compare_imag(
+    EQUAL, "isreal", "Return whether the imaginary part is 0.", "print(jnp.isreal(2.0))", "True")
+iscomplex = _compare_imag(
+    NOT_EQUAL, "iscomplex", "Return whether the imaginary part is not 0.",
+    "print(jnp.iscomplex(2j))", "True")
 
 
 @_docstr(z="an Array or array-like of any shape.",
          deg="whether the result is in degrees instead of radians.",
          returns="An Array of the shape of z, of a float dtype.")
 def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """Return the angle in the complex plane: 0 or pi, as all fnx numbers are real.
+    """Return the angle in the complex plane, from -pi to pi; of real numbers 0 or pi.
 
-    >>> print(jnp.angle(-1.0))
-    3.1415927
+    >>> print(jnp.angle(-1.0), jnp.angle(2j))
+    3.1415927 1.5707964
     """
     x = Array(domain_node("float", z))
-    if x.ndim == 0:
+    if x.ndim == 0 and not x._dtype.is_complex:
         x = x.astype(float)  # as in JAX, a scalar gives the default dtype
-    radians = arctan2(imag(x), x)
+    radians = arctan2(imag(x), real(x))
     return rad2deg(radians) if deg else radians
 
 

@@ -109,6 +109,9 @@ def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, overwrite_input: bool,
     if weights is not None and method != "inverted_cdf":
         raise ArgumentError(f'expected method="inverted_cdf" where there are weights, got '
                             f"{method!r}")
+    if asarray(a)._dtype.is_complex:
+        raise DTypeError("expected real numbers, got complex ones, which have no order",
+                         hint="take the quantile of x.real, x.imag or abs(x)")
     fractions = asarray(q)
     if not fractions._dtype.is_float:
         raise DTypeError(f"expected q as floats from 0 to 1, got {fractions._dtype}",

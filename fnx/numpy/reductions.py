@@ -12,6 +12,7 @@ from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node, as_operand, domain_node
+from fnx.core.formulas.elementwise import MAXIMUM, MINIMUM
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr, isnan, where
 from fnx.core.ir.expr import where as chosen
@@ -33,9 +34,25 @@ __all__ = [
 def reduce_axes(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
     """REDUCE a node over an axis argument; keep the reduced axes as 1 on request."""
     dims = axes.sorted_axes(axis, len(node.shape))
-    out = build.reduce(node, monoid, dims)
+    if node.dtype.is_complex and monoid in (ops.MAX, ops.MIN):
+        out = _complex_extreme(node, monoid, dims)
+    else:
+        out = build.reduce(node, monoid, dims)
     return build.reshape(out, tuple(1 if i in dims else n for i, n in enumerate(node.shape))) \
         if keepdims else out
+
+
+def _complex_extreme(node: UOp, monoid: Op, dims: tuple[int, ...]) -> UOp:
+    """Return the extreme element: that with the extreme real part, then imaginary part."""
+    keepdims = tuple([1 if i in dims else n for i, n in enumerate(node.shape)])
+    re = Expr(build.real(node))
+    extreme = build.reduce(re.node, monoid, dims)
+    wins = re.eq(Expr(build.expand(build.reshape(extreme, keepdims), node.shape)))
+    assert monoid.identity is not None
+    candidates = chosen(wins, Expr(build.imag(node)), monoid.identity(re.dtype))
+    im = Expr(build.reduce(candidates.node, monoid, dims))
+    out_im = chosen(isnan(Expr(extreme)), math.nan, im)
+    return build.complex_number(extreme, out_im.node)
 
 
 def reduced_size(node: UOp, axis: AxisLike) -> int:
@@ -68,8 +85,13 @@ def _reduce(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
     result = reduce_axes(_apply_mask(node, where, typed_monoid), typed_monoid, axis, keepdims)
     if initial is not None:
         start_value = build.expand(as_node(as_operand(initial), t), result.shape)
-        result = build.elementwise(typed_monoid, result, start_value)
+        combine = _COMBINE.get(typed_monoid) if t.is_complex else None
+        result = build.elementwise(typed_monoid, result, start_value) if combine is None else \
+            combine.build(result, start_value)
     return Array(result)
+
+
+_COMBINE = {ops.MAX: MAXIMUM, ops.MIN: MINIMUM}  # functions that also order complex numbers
 
 
 def require_nonempty(node: UOp, axis: Any, initial: Any) -> None:
@@ -190,14 +212,17 @@ def _spread(has_root: bool, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLik
     operand = domain_node("inexact", a, dtype)
     node = build.to_compute(operand)
     center = build.expand(_mean(node, axis, True, where), node.shape)
-    square = (Expr(node) - Expr(center))**2
-    variance = build.cast(_mean(square.node, axis, keepdims, where, delta), operand.dtype)
+    deviation = build.sub(node, center)
+    parts = [build.real(deviation), build.imag(deviation)] if node.dtype.is_complex else [deviation]
+    squares = [Expr(part)**2 for part in parts]
+    square = squares[0] + squares[1] if len(squares) > 1 else squares[0]
+    variance = build.cast(_mean(square.node, axis, keepdims, where, delta), operand.dtype.real)
     return Array(build.sqrt(variance) if has_root else variance)
 
 
 var = _spread(
     False, "var",
-    "Return the variance: the sum of squared deviations from the mean, over n - ddof.",
+    "Return the variance: the sum of squared (absolute) deviations from the mean, over n - ddof.",
     "print(jnp.var(jnp.asarray([1.0, 3.0])))", "1.0")
 std = _spread(
     True, "std", "Return the standard deviation: the square root of ``var``.",
@@ -330,7 +355,7 @@ def _first_extreme(x: UOp, ax: int, monoid: Op) -> UOp:
     x = build.to_compute(x)
     extreme = build.expand(reduce_axes(x, monoid, ax, True), x.shape)
     is_extreme = Expr(x).eq(Expr(extreme))
-    if x.dtype.is_float:
+    if x.dtype.is_inexact:
         is_extreme = is_extreme | isnan(Expr(x))
     n = x.shape[ax]
     count = build.iota(n, index_dtype(n) if config.x64 else dtypes.int32)

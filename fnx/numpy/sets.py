@@ -84,7 +84,7 @@ class UniqueInverse(NamedTuple):
 def _differs(a: Array, b: Array, equal_nan: bool) -> Array:
     """Return where two arrays differ."""
     out = a != b
-    if equal_nan and a._dtype.is_float:
+    if equal_nan and a._dtype.is_inexact:
         out = logical_and(out, logical_not(logical_and(isnan(a), isnan(b))))
     return out
 

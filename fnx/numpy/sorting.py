@@ -8,11 +8,11 @@ from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.ir import build, build_calls
+from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, ShapeError
 
-__all__ = ["argpartition", "argsort", "lexsort", "partition", "sort"]
+__all__ = ["argpartition", "argsort", "lexsort", "partition", "sort", "sort_complex"]
 
 
 def sort_along(xs: Sequence[UOp], axis: int, n_keys: int, results: Sequence[int] | None = None
@@ -83,6 +83,17 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
 def _as_index(node: UOp) -> Array:
     """Cast indices to the default int dtype."""
     return Array(build.cast(node, convert.default_int()))
+
+
+@_docstr("A complex Array of the shape of ``a``.")
+def sort_complex(a: ArrayLike) -> Array:
+    """Sort along the last axis by the real parts, then the imaginary parts.
+
+    >>> jnp.sort_complex(jnp.asarray([2j, 1j, -1]))
+    Array([-1.+0.j,  0.+1.j,  0.+2.j], dtype=complex64)
+    """
+    x = asarray(a)
+    return sort(Array(build.cast(x._node, dtypes.complex_of(x._dtype))))
 
 
 @public_api

@@ -60,7 +60,7 @@ _docstr = DocTemplate(
 def _not_nan_mask(a: ArrayLike) -> tuple[Array, Array | None]:
     """Return the array and its not-NaN mask, or None if its dtype has no NaN."""
     x = asarray(a)
-    return x, logical_not(isnan(x)) if x._dtype.is_float else None
+    return x, logical_not(isnan(x)) if x._dtype.is_inexact else None
 
 
 def _combine_masks(not_nan: Array | None, where: ArrayLike | None) -> ArrayLike | None:

@@ -209,10 +209,12 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: ConvMode = "valid", *,
               preferred_element_type: DTypeLike | None = None) -> Array:
     """Return the cross-correlation of two vectors: out[n] is the sum of a[n + i] v[i] over i.
 
+    A complex ``v`` is conjugated.
+
     >>> jnp.correlate(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
     Array([3., 5.], dtype=float32)
     """
-    return _sliding_dot("correlate", a, v, mode, preferred_element_type, False)
+    return _sliding_dot("correlate", a, asarray(v).conj(), mode, preferred_element_type, False)
 
 
 @_docstr(a="an Array of vectors of 2 or 3 elements.", b="an Array of vectors of 2 or 3 elements.",
@@ -249,12 +251,12 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
 @_docstr("An Array without the axis.")
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
-    """Return the dot products of vectors along an axis.
+    """Return the dot products of vectors along an axis; a complex ``x1`` is conjugated.
 
     >>> jnp.vecdot(jnp.asarray([[1, 2], [3, 4]]), jnp.asarray([1, 1]))
     Array([3, 7], dtype=int32)
     """
-    x, y = asarray(x1), asarray(x2)
+    x, y = asarray(x1).conj(), asarray(x2)
     x, y = (moveaxis(v, axes.normalize_axis(axis, v.ndim), -1) for v in (x, y))
     if x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"expected vectors of equal length, got {x.shape[-1]} and {y.shape[-1]}")
@@ -276,12 +278,12 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 @_docstr("An Array of vectors.", x1="vectors: an Array of at least one axis.",
          x2="matrices: an Array of at least two axes.")
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply vectors by matrices.
+    """Multiply vectors by matrices; complex vectors are conjugated.
 
     >>> jnp.vecmat(jnp.asarray([1, 1]), jnp.asarray([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
     """
-    return einsum("...i,...ij->...j", asarray(x1), asarray(x2))
+    return einsum("...i,...ij->...j", asarray(x1).conj(), asarray(x2))
 
 
 # ---- ranges -------------------------------------------------------------------------------------

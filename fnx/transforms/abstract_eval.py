@@ -133,7 +133,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
     """
     closed = _trace_closed(fun, example_args, {}, "closure_convert")
     in_tree = tree.structure((example_args, {}))
-    out = [i for i, c in enumerate(closed.captures) if c.op is ops.LEAF and c.dtype.is_float]
+    out = [i for i, c in enumerate(closed.captures) if c.op is ops.LEAF and c.dtype.is_inexact]
 
     @public_api
     def converted(*args: Any) -> Any:

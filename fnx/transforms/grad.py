@@ -25,9 +25,10 @@ from fnx.core.support.errors import GradError
 from fnx.core.tracing.trace import TracedFunction, dispatch_traced, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Layout,
+    check_inputs,
+    check_outputs,
     fix_others,
     flatten_args,
-    reject_holomorphic,
     resolve_argnums,
 )
 from fnx.transforms.autodiff.reverse import pullback_steps
@@ -52,7 +53,7 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
         fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
         argnums: the positional argument to differentiate with respect to, or several.
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
-        holomorphic: for complex functions, which are not supported yet.
+        holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
         allow_int: accept integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
@@ -62,8 +63,8 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     Raises:
         GradError: the result is not a float scalar, or an argument is not floating-point.
     """
-    reject_holomorphic("grad", holomorphic)
-    return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
+    return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int,
+                            holomorphic=holomorphic)
 
 
 @validate_call
@@ -80,7 +81,7 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
         fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
         argnums: the positional argument to differentiate with respect to, or several.
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
-        holomorphic: for complex functions, which are not supported yet.
+        holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
         allow_int: accept integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
@@ -89,8 +90,8 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
     Raises:
         GradError: the result is not a float scalar, or an argument is not floating-point.
     """
-    reject_holomorphic("value_and_grad", holomorphic)
-    return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
+    return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int,
+                            holomorphic=holomorphic)
 
 
 class _ValueAndGradient(Transformed[P, R]):
@@ -98,14 +99,16 @@ class _ValueAndGradient(Transformed[P, R]):
     summary = "The value and its gradient. Takes the arguments of the function."
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        argnums, has_aux, allow_int = self._options.values()
+        argnums, has_aux, allow_int, holomorphic = self._options.values()
         wrt = resolve_argnums(argnums, len(args), "grad", self._name)
 
         leaves, layout = flatten_args(args, wrt, allow_int)
-        inputs = [x for x in leaves if x._dtype.is_float]
+        check_inputs(self.kind, holomorphic, layout)
+        inputs = [x for x in leaves if x._dtype.is_inexact]
         values = [x._node for x in inputs]
         traced = trace(fix_others(self._f, args, kwargs, wrt), layout.floats(leaves), layout.tree,
                        values, transform="grad", name=self._name, has_aux=has_aux)
+        check_outputs(self.kind, holomorphic, [_scalar_loss(traced)])
         if has_aux or traced.tokens or scope.is_open():
             return self._results(traced, values, layout, inputs)
         result = dispatch_traced((type(self), argnums, layout), traced,
@@ -118,7 +121,7 @@ class _ValueAndGradient(Transformed[P, R]):
     def _results(self, traced: TracedFunction, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:
         """Build what a call returns, as nodes over the values of the inputs."""
-        argnums, has_aux, _ = self._options.values()
+        argnums, has_aux, _, _ = self._options.values()
         nodes = preserving_locs(_with_gradients, traced, values)
         value, aux = traced.substitute_results(nodes)
         grads = layout.gradients([Array(g, x.weak) for g, x in
@@ -158,7 +161,7 @@ def _scalar_loss(traced: TracedFunction) -> Array:
                         f"{tree.describe_structure(traced.out_tree)}",
                         hint="return the loss alone and pass auxiliary values with has_aux=True")
     loss, = traced.outs
-    if loss.shape != () or not loss._dtype.is_float:
+    if loss.shape != () or not loss._dtype.is_inexact:
         raise GradError(f"expected a float scalar as result, got {loss._aval}",
                         hint="reduce it with .sum() or .mean(), or use vjp for other results"
                         if loss.shape else "convert it with .astype(float32)")

@@ -24,9 +24,10 @@ from fnx.core.support.errors import GradError
 from fnx.core.tracing.trace import ClosedFunction, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Float0,
+    check_inputs,
+    check_outputs,
     fix_others,
     flatten_args,
-    reject_holomorphic,
     resolve_argnums,
 )
 from fnx.transforms.autodiff.drop_effects import drop_effects
@@ -58,7 +59,7 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
         fun: returns a pytree of arrays, or (pytree, aux) if ``has_aux``.
         argnums: the positional argument to differentiate with respect to, or several.
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
-        holomorphic: for complex functions, which are not supported yet.
+        holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
 
     Returns:
         A function with the arguments of ``fun``. It returns a pytree like the result, in which
@@ -69,8 +70,8 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     Raises:
         GradError: an argument is not floating-point.
     """
-    reject_holomorphic("jacfwd", holomorphic)
-    return _Jacfwd(fun, argnums=argnums, has_aux=has_aux, allow_int=False)
+    return _Jacfwd(fun, argnums=argnums, has_aux=has_aux, allow_int=False,
+                   holomorphic=holomorphic)
 
 
 @validate_call
@@ -87,7 +88,7 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
         fun: returns a pytree of float arrays, or (pytree, aux) if ``has_aux``.
         argnums: the positional argument to differentiate with respect to, or several.
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
-        holomorphic: for complex functions, which are not supported yet.
+        holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
         allow_int: accept integer arguments; their derivative is zeros of dtype float0.
 
     Returns:
@@ -96,8 +97,8 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     Raises:
         GradError: an argument or a result is not floating-point.
     """
-    reject_holomorphic("jacrev", holomorphic)
-    return _Jacrev(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
+    return _Jacrev(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int,
+                            holomorphic=holomorphic)
 
 
 jacobian = jacrev
@@ -118,7 +119,7 @@ def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bo
         fun: returns a pytree of float arrays, or (pytree, aux) if ``has_aux``.
         argnums: the positional argument to differentiate with respect to, or several.
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
-        holomorphic: for complex functions, which are not supported yet.
+        holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
 
     Returns:
         A function with the arguments of ``fun``. It returns a pytree like the result of pytrees
@@ -127,8 +128,7 @@ def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bo
     Raises:
         GradError: an argument or a result is not floating-point.
     """
-    reject_holomorphic("hessian", holomorphic)
-    return jacfwd(jacrev(fun, argnums, has_aux), argnums, has_aux)
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
 class _Jacobian(Transformed[P, R]):
@@ -136,15 +136,16 @@ class _Jacobian(Transformed[P, R]):
     PARAMs."""
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        argnums, has_aux, allow_int = self._options.values()
+        argnums, has_aux, allow_int, holomorphic = self._options.values()
         wrt = resolve_argnums(argnums, len(args), self.kind, self._name)
 
         args_in, layout = flatten_args(args, wrt, allow_int)
-        inputs = [x for x in args_in if x._dtype.is_float]
+        check_inputs(self.kind, holomorphic, layout, only_real=self.kind == "jacfwd")
+        inputs = [x for x in args_in if x._dtype.is_inexact]
         values = [x._node for x in inputs]
         traced = trace(fix_others(self._f, args, kwargs, wrt), layout.floats(args_in), layout.tree,
                        values, transform=self.kind, name=self._name, has_aux=has_aux)
-        self.check(traced.outs)
+        self.check(traced.outs, holomorphic)
         closed = traced.close()
         retain(closed.function)
         nodes, blocks = preserving_locs(self.blocks, closed, [*values, *closed.operands()],
@@ -153,7 +154,7 @@ class _Jacobian(Transformed[P, R]):
 
         def row(out: Array, row_blocks: list[UOp]) -> Any:
             remaining = iter(row_blocks)
-            leaves = [Array(next(remaining), self.is_weak(x, out)) if x._dtype.is_float else
+            leaves = [Array(next(remaining), self.is_weak(x, out)) if x._dtype.is_inexact else
                       Float0.like((*out.shape, *x.shape)) for x in args_in]
             of_args: tuple[tuple[Any, ...], Any] = layout.tree.unflatten(leaves)
             return of_args[0][0] if isinstance(argnums, int) else of_args[0]
@@ -161,8 +162,10 @@ class _Jacobian(Transformed[P, R]):
         jacobian = traced.out_tree.unflatten([row(*r) for r in zip(traced.outs, blocks)])
         return (jacobian, aux) if has_aux else jacobian
 
-    def check(self, outs: Sequence[Array]) -> None:
+    def check(self, outs: Sequence[Array], holomorphic: bool) -> None:
         """Raise if a result has no derivative."""
+        if holomorphic:
+            check_outputs(self.kind, holomorphic, outs)
 
     def is_weak(self, x: Array, out: Array) -> bool:
         """Whether a block is weakly typed: follows the tangent of ``out``, or the cotangent of
@@ -208,7 +211,7 @@ def _jvp_columns(closed: ClosedFunction, args: Sequence[UOp], k: int, effects: b
     def block(out: Aval, node: UOp | None, is_batched: bool) -> UOp:
         shape = out.shape + x.shape
         if node is None or size == 0:
-            return build.const(0, out.dtype, shape) if out.dtype.is_float else _int_zeros(shape)
+            return build.const(0, out.dtype, shape) if out.dtype.is_inexact else _int_zeros(shape)
         if not is_batched:
             node = build.expand(node, (size, *out.shape))
         back = (*range(1, len(out.shape) + 1), 0)
@@ -237,9 +240,10 @@ class _Jacrev(_Jacobian[P, R]):
     def is_weak(self, x: Array, out: Array) -> bool:
         return x.weak
 
-    def check(self, outs: Sequence[Array]) -> None:
+    def check(self, outs: Sequence[Array], holomorphic: bool) -> None:
+        check_outputs(self.kind, holomorphic, outs)
         for out in outs:
-            if not out._dtype.is_float:
+            if not out._dtype.is_inexact:
                 raise GradError(f"expected float results of {self._name}, got {out._aval}",
                                 hint="convert it with .astype(float32), or use vjp")
 

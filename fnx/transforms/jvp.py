@@ -68,7 +68,7 @@ def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
                                 f"{type(arg).__name__}", hint="write jvp(f, (x,), (t,))")
     args, layout = flatten_args(primals, range(len(primals)), allow_int=True)
     tangents_in = tangent_nodes(layout, tangents)
-    values = [x._node for x in args if x._dtype.is_float]
+    values = [x._node for x in args if x._dtype.is_inexact]
     traced = trace(fun, layout.floats(args), layout.tree, values, transform="jvp",
                    name=function_name(fun), has_aux=has_aux)
     nodes, out_tangents = preserving_locs(_with_tangents, traced, values, tangents_in)
@@ -88,4 +88,4 @@ def _with_tangents(traced: TracedFunction, values: Sequence[UOp], tangents_in: S
 
 
 def _tangent(out: Array, t: UOp) -> Any:
-    return Array(t, out.weak) if out._dtype.is_float else Float0.like(out.shape)
+    return Array(t, out.weak) if out._dtype.is_inexact else Float0.like(out.shape)

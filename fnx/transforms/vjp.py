@@ -134,12 +134,12 @@ def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: b
     """Return the result of a function, the linear map that ``make`` builds at this point, and
     aux."""
     arg_leaves, layout = flatten_args(primals, range(len(primals)), allow_int=True)
-    values = [x._node for x in arg_leaves if x._dtype.is_float]
+    values = [x._node for x in arg_leaves if x._dtype.is_inexact]
     traced = trace(fun, layout.floats(arg_leaves), layout.tree, values, transform=by,
                    name=function_name(fun), has_aux=has_aux)
     closed = traced.close()
     args = [*values, *closed.operands()]
-    floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
+    floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_inexact])
     retain(closed.function)
     form = linearized(closed.function, Activity(tuple(range(len(values))), floats))
     nodes = inline_function(closed.function if form.forward is None else form.forward, args)
@@ -164,7 +164,7 @@ def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: La
                      _DUMMY_TOKEN if (kind, i) == TOKEN else _UNREAD for kind, i in form.sources])
     number = dict(zip([i for kind, i in form.sources if kind == "cotangent"],
                       jvp_form.result_indices))
-    floats = sum(a.dtype.is_float for a in outs.avals)
+    floats = sum(a.dtype.is_inexact for a in outs.avals)
     return Pushforward(saved, _MapInfo(jvp_form.function, (*sources, *active), tuple(
         [number.get(o) for o in range(floats)]), primals, outs))
 
@@ -175,7 +175,7 @@ def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Tran
     avals = tuple([x._aval if isinstance(x, ShapeDtypeStruct) else
                    flatten_args((x,), (0,), allow_int=True)[1].avals[0] for x in leaves])
     for i, aval in enumerate(avals):
-        if not aval.dtype.is_float:
+        if not aval.dtype.is_inexact:
             raise GradError(f"expected float arguments, got {aval} at "
                             f"{Layout(in_tree, avals).path(i)}",
                             hint="close over arguments in which the function is not linear")
@@ -183,7 +183,7 @@ def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Tran
     preserving_locs(check_linear, traced.nodes, traced.leaves)
     closed = traced.close()
     retain(closed.function)
-    outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_float])
+    outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_inexact])
     form = transpose(closed.function, tuple(range(len(avals))), outs, closed.effects)
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
                *[_UNREAD] * closed.effects, *range(len(outs)), *[_REAL_TOKEN] * closed.effects)
@@ -232,7 +232,7 @@ class _LinearMap:
         outs = inline_function(plan.function, operands)
         if plan.token is not None:
             scope.set_token(outs[plan.token])
-        floats = [a for a in plan.out_layout.avals if a.dtype.is_float]
+        floats = [a for a in plan.out_layout.avals if a.dtype.is_inexact]
         return [Array(build.const(0, a.dtype, a.shape) if i is None else outs[i], a.weak)
                 for a, i in zip(floats, plan.results)]
 
@@ -291,7 +291,7 @@ def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
         return check_like(x, aval, "a cotangent", "the result")
 
     leaves = tree.flatten_up_to(layout.tree, cotangent)
-    return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_float]
+    return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_inexact]
 
 
 def _register(kind: type[_LinearMap]) -> None:

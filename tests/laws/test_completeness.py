@@ -249,8 +249,8 @@ def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
     outs = link(fn, device).run([device.upload(a) for a in args])
     for node, out, meant in zip(fn.src, outs, interp.apply(fn, args), strict=True):
         got, expected = numbers(out.view(node.dtype.np, node.shape)), numbers(meant)
-        if node.dtype.is_float:
-            tolerance = (4 if device.target.has_64bit else 8) * 2.0 ** -node.dtype.mantissa
+        if node.dtype.is_inexact:
+            tolerance = (4 if device.target.has_64bit else 8) * 2.0 ** -node.dtype.real.mantissa
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
         else:
             np.testing.assert_array_equal(got, expected)

@@ -26,14 +26,16 @@ from tests.helpers import encoded, numbers
 from tests.laws.device import MACHINE, computes
 
 NDArray = np.ndarray[Any, Any]
-LETTER = {"bool": "b", "int": "i", "uint": "i", "float": "f"}
+LETTER = {"bool": "b", "int": "i", "uint": "i", "float": "f", "complex": "c"}
 APPROXIMATE = {op.name for op in ops.ELEMENTWISE if not op.exact}
 MAX_ULPS = 4
+COMPLEX_ULPS = 64  # powers multiply the error of a logarithm by the exponent
 CORNERS = {
     "float": [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 3e9, -7.5, 1e-30],
     "int": [0, 1, -1, 7],  # plus the limits
     "uint": [0, 1, 7],
     "bool": [False, True],
+    "complex": [0, 1, -1j, 2 - 2j, complex(np.inf, 1), complex(0.5, -np.inf), 1e-30j, -1e9],
 }
 
 
@@ -45,8 +47,8 @@ def nodes_of(t: DType, x: UOp, y: UOp, z: UOp, w: UOp) -> Iterator[tuple[str, UO
                 if to is not t and computes([to]):
                     yield f"CAST {to}", build.cast(x, to)
         elif op is ops.BITCAST:
-            for to in dtypes.USER:
-                if to is not t and to.bits == t.bits and not to.is_bool:
+            for to in dtypes.USER if not t.is_complex else ():
+                if to is not t and to.bits == t.bits and not (to.is_bool or to.is_complex):
                     yield f"BITCAST {to}", build.bitcast(x, to)
         elif op is ops.THREEFRY:
             if t is dtypes.uint32:
@@ -82,6 +84,10 @@ def operands(t: DType, n: int) -> list[NDArray]:
         if t.is_bool:
             out.append(corners)
             continue
+        if t.is_complex:
+            usual = (rng.uniform(-20, 20, n) + 1j * rng.uniform(-20, 20, n)).astype(t.np)
+            out.append(np.where(rng.random(n) < 0.3, corners, usual))
+            continue
         patterns = rng.integers(0, 1 << t.bits, n, f"u{t.itemsize}").view(t.np)
         usual = encoded(rng.uniform(0 if t.kind == "uint" else -20, 20, n), t)
         kind = rng.integers(0, 3, n)
@@ -94,6 +100,13 @@ def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
     if dtypes.as_dtype(got.dtype) is not dtypes.as_dtype(want.dtype) or got.shape != want.shape:
         return False
     got, want = numbers(got), numbers(want)
+    if got.dtype.kind == "c" and not ulps:
+        return agree(got.real, want.real, 0) and agree(got.imag, want.imag, 0)
+    if got.dtype.kind == "c":  # errors of a part are relative to the whole
+        eps = COMPLEX_ULPS * np.finfo(got.dtype).eps
+        size = np.where(np.isfinite(want), np.abs(want), 0)
+        return bool(np.all([np.isclose(g, w, rtol=eps, atol=eps * size, equal_nan=True)
+                            for g, w in ((got.real, want.real), (got.imag, want.imag))]))
     if got.dtype.kind != "f":
         return bool((got == want).all())
     equal = (np.isnan(got) & np.isnan(want)) | \

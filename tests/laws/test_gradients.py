@@ -117,6 +117,13 @@ def scattered(monoid: ops.Op | None = None) -> Make:
     return lambda x, i, u: build.scatter(x, [i], u, monoid)
 
 
+def complex_square(x: UOp, y: UOp) -> UOp:
+    """re(z**2) * im(z**2)."""
+    z = build.complex_number(x, y)
+    square = build.mul(z, z)
+    return build.mul(build.real(square), build.imag(square))
+
+
 WHERE_EXAMPLE = (lambda a, b: build.where(build.lt(a, b), build.mul(a, a), build.exp(b)),
                  [uniform(3, seed=5), uniform(3, seed=6)])
 SCATTERED = [distinct(4, 2), ints(1, 3, 1, 7, 1), distinct(5, 2) * 1.1 + 0.05]
@@ -130,6 +137,10 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
     ops.CAST: [(lambda x: build.cast(build.cast(x, F8), F8), [uniform(3)])],
     ops.ABS: [(lambda x: build.elementwise(ops.ABS, x), [distinct(5) + 0.01])],
     ops.REM: [(lambda a, b: build.rem(a, b), [uniform(4) * 5, uniform(4, seed=9)])],
+    ops.REAL: [(lambda x: build.real(build.complex_number(x, build.mul(x, x))), [uniform(3)])],
+    ops.IMAG: [(lambda x: build.imag(build.complex_number(build.exp(x), build.mul(x, x))),
+                [uniform(3)])],
+    ops.COMPLEX: [(lambda x, y: complex_square(x, y), [uniform(3), uniform(3, seed=7)])],
     ops.RESHAPE: [(lambda x: build.reshape(x, (3, 4)), [uniform(2, 6)])],
     ops.PERMUTE: [(lambda x: build.permute(x, (2, 0, 1)), [uniform(2, 3, 4)])],
     ops.EXPAND: [(lambda x: build.expand(x, (4, 2, 3)), [uniform(2, 1)]),
@@ -205,9 +216,15 @@ def mixed(x: UOp) -> UOp:
     return build.add(x, build.mul(build.const_like(x, 0.1), build.mul(x, x)))
 
 
+def drawn_like(x: UOp, rng: np.random.Generator) -> Any:
+    drawn = rng.normal(size=x.shape)
+    return drawn + 1j * rng.normal(size=x.shape) if x.dtype.is_complex else drawn
+
+
 @pytest.mark.parametrize("op, k", ROWS, ids=lambda x: str(x))
 def test_forward_and_reverse_read_the_same_row(op: ops.Op, k: int) -> None:
-    """<ct, jvp(t)> = <vjp(ct), t>, for tangents of all operands together."""
+    """<ct, jvp(t)> = <vjp(ct), t>, for tangents of all operands together; complex cotangents act
+    as the real part of a product."""
     values = examples(op)[k][1]
     xs = params(values)
     node = node_of(op, k, xs)
@@ -217,11 +234,11 @@ def test_forward_and_reverse_read_the_same_row(op: ops.Op, k: int) -> None:
                 for i, s in enumerate(node.src)]
     ct = build.param(200, node.dtype, node.shape)
     env: dict[UOp, Any] = dict(zip(xs, values))
-    env.update({p: rng.normal(size=p.shape) for p in [*tangents, ct] if p is not None})
+    env.update({p: drawn_like(p, rng) for p in [*tangents, ct] if p is not None})
     out_tangent = rule.jvp(node, tangents)
     assert out_tangent is not None
-    forward = (interp.evaluate([out_tangent], env)[0] * env[ct]).sum()
-    reverse = sum((interp.evaluate([rule.vjp(node, i, ct)], env)[0] * env[t]).sum()
+    forward = (interp.evaluate([out_tangent], env)[0] * env[ct]).sum().real
+    reverse = sum((interp.evaluate([rule.vjp(node, i, ct)], env)[0] * env[t]).sum().real
                   for i, t in enumerate(tangents) if t is not None)
     assert forward == pytest.approx(reverse, rel=1e-9, abs=1e-12)
 

@@ -18,7 +18,7 @@ from fnx.core.levels.spec import check
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, UPat, graph_rewrite, underlying_const
 from fnx.core.support.errors import FnxError
 from fnx.lower.tensor.simplify import RULES, simplify
-from tests.graphs import STEPS, Builder, Graph, graphs, values
+from tests.graphs import REAL, STEPS, Builder, Graph, graphs, values
 from tests.helpers import assert_same
 
 
@@ -69,7 +69,7 @@ class Instance:
     """A random node that matches a pattern; equal names become one node."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.b = Builder(rng, dtypes.USER, STEPS.keys(), 0)
+        self.b = Builder(rng, REAL, STEPS.keys(), 0)
         self.found: dict[str, UOp] = {}
         self.shape = self.b.one(((), (3,), (1, 4), (2, 3), (2, 0)))
         self.like: dict[str, Any] = {}
@@ -112,7 +112,7 @@ class Instance:
 
     def elementwise(self, op: ops.Op, p: UPat, dtype: dtypes.DType) -> UOp:
         b = self.b
-        operand = b.one(dtypes.USER) if op.result == "bool" or op in (ops.CAST, ops.BITCAST) \
+        operand = b.one(REAL) if op.result == "bool" or op in (ops.CAST, ops.BITCAST) \
             else dtype
         assert op.arity is not None
         kinds = [dtypes.bool_ if op is ops.WHERE and i == 0 else operand
@@ -135,7 +135,7 @@ def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.Monkey
         rng = random.Random(seed)
         instance = Instance(rng)
         try:
-            node = instance.make(rule.pattern, rng.choice(dtypes.USER))
+            node = instance.make(rule.pattern, rng.choice(REAL))
         except FnxError:  # dtypes or shapes do not fit: try another seed
             continue
         new = rule.apply(node)

@@ -134,7 +134,7 @@ def _list_dtype(leaves: list[Any], kinds: set[type]) -> DType | None:
             seen[dtype_and_weak(x)] = None
         elif type(x) not in convert.SCALAR_DTYPES:
             dtype = (x if hasattr(x, "dtype") else convert.numpy_from_list(x)).dtype
-            if dtype.kind in "OSUMmc":
+            if dtype.kind in "OSUMm":
                 return None
             seen[dtypes.default_width(dtypes.as_dtype(dtype)), False] = None
     return join_dtypes(seen)[0] if seen else None
@@ -176,8 +176,6 @@ def dtype_and_weak(x: Any) -> tuple[DType, bool]:
     if scalar is not None:
         t = scalar()
         return t, not t.is_bool
-    if isinstance(x, complex):
-        raise dtypes.complex_error("complex")
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
                      hint="convert it with fnx.numpy.asarray(...)")
 

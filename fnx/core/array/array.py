@@ -140,12 +140,12 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
 
     @property
     def real(self) -> Array:
-        """The real part: the array itself, as complex dtypes are not supported."""
-        return self
+        """The real part; of real numbers, the array itself."""
+        return _METHODS["_real"](self)
 
     @property
     def imag(self) -> Array:
-        """The imaginary part: zeros, as complex dtypes are not supported."""
+        """The imaginary part; of real numbers, zeros."""
         return _METHODS["_imag"](self)
 
     @property

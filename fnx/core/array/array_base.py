@@ -229,7 +229,7 @@ class ArrayBase:
                 axis.
 
         Returns:
-            A bool, int or float.
+            A bool, int, float or complex.
 
         Raises:
             ShapeError: there are several elements and no index.
@@ -266,11 +266,17 @@ class ArrayBase:
     def __bool__(self) -> bool:
         return bool(self._scalar("bool()"))
 
+    def _real_scalar(self, what: str) -> Any:
+        if self._dtype.is_complex:
+            raise DTypeError(f"{what}: expected a real number, got {self._dtype}",
+                             hint="take x.real or abs(x) first, or use complex(x)")
+        return self._scalar(what)
+
     def __float__(self) -> float:
-        return float(self._scalar("float()"))
+        return float(self._real_scalar("float()"))
 
     def __int__(self) -> int:
-        return int(self._scalar("int()"))
+        return int(self._real_scalar("int()"))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex()"))

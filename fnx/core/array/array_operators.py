@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec
 
@@ -60,7 +61,7 @@ def _never_weak(xs: Sequence[Any]) -> bool:
 
 
 def _all_floats(xs: Sequence[Any]) -> bool:
-    return all(dtype_and_weak(as_operand(x))[0].is_float for x in xs)
+    return all(dtype_and_weak(as_operand(x))[0].is_inexact for x in xs)
 
 
 def _all_weak(xs: Sequence[Any]) -> bool:
@@ -71,7 +72,7 @@ def _weak_power(xs: Sequence[Any]) -> bool:
     (base, weak_base), (exponent, is_weak) = (dtype_and_weak(as_operand(x)) for x in xs)
     if not weak_base and not is_weak:  # uint64 and a signed type: a weak float
         return True
-    if base.is_float or exponent.is_float:
+    if base.is_inexact or exponent.is_inexact:
         return is_weak or not exponent.is_integer
     return is_weak and not base.is_bool or xs[1] is True or xs[1] is False
 
@@ -156,7 +157,7 @@ def alias(name: str, f: Callable[P, Array], module: str = "lax") -> Callable[P, 
     return result
 
 
-_OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
+_OPERANDS = (Array, bool, int, float, complex, np.ndarray, np.generic)
 
 
 def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
@@ -186,8 +187,6 @@ def _reject_operand(name: str, x: Any) -> Any:
     if type(x) in (list, tuple):
         raise DTypeError(f"{name}: expected an array or a number, got {type(x).__name__}",
                          hint="convert it with fnx.numpy.asarray(...)")
-    if isinstance(x, complex):
-        raise dtypes.complex_error("complex")
     if x is None and name not in _EQUALITY_NAMES:
         raise DTypeError(f"{name}: expected an array or a number, got None",
                          hint="a function without a return statement returns None")
@@ -219,11 +218,11 @@ for _op, _call in _OPERATOR_CALLS.items():
 def static_power(x: Array, n: Any) -> Array:
     """``x ** n`` for a Python number n; an integer n (or 2.0) is expanded to multiplications."""
     is_integer = type(n) is int or n == 2.0
-    if type(n) is int and n < 0 and not x._dtype.is_float:
+    if type(n) is int and n < 0 and not x._dtype.is_inexact:
         raise DTypeError(f"expected a power >= 0 of integers, got {n}",
                          hint="convert to float first: x.astype(float32) ** n")
     (node, exponent), weak = promote_operands("integer", "power", (x, n))
-    weak = weak and (x.weak or type(n) is float)
+    weak = weak and (x.weak or type(n) in (float, complex))
     if not is_integer or abs(n) > 1 << 16:
         return Array(rows.POWER.build(node, exponent), weak)
     return Array(integer_power(Expr(node), int(n)).node, weak)
@@ -252,7 +251,8 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     Args:
         x: an Array or anything that ``asarray`` accepts, of any shape.
         dtype: the result dtype. Float to integer truncates towards zero; NaN and out-of-range
-            values saturate as in JAX; nonzero values become True.
+            values saturate as in JAX; nonzero values become True. Complex to real drops the
+            imaginary part, with a warning.
         copy: accepted for compatibility with NumPy; it has no effect, as Arrays are immutable.
 
     Returns:
@@ -269,6 +269,9 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     array, to = asarray(x), convert.parse_dtype(dtype)
     if "key" in (array._dtype.kind, to.kind) and to is not array._dtype:
         raise dtypes.random_key_error()
+    if array._dtype.is_complex and not (to.is_complex or to.is_bool):
+        warnings.warn(f"astype({to}) drops the imaginary part: write x.real if that is meant",
+                      np.exceptions.ComplexWarning, stacklevel=3)
     return strong_cast(array, to)
 
 

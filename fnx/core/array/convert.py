@@ -33,6 +33,11 @@ def default_float() -> DType:
     return dtypes.float64 if config.x64 else dtypes.float32
 
 
+def default_complex() -> DType:
+    """Return the dtype of a Python complex number."""
+    return dtypes.complex128 if config.x64 else dtypes.complex64
+
+
 def default_int() -> DType:
     """Return the dtype of a Python int."""
     return dtypes.int64 if config.x64 else dtypes.int32
@@ -46,7 +51,7 @@ def sum_dtype(t: DType) -> DType:
 
 
 SCALAR_DTYPES: dict[type, Callable[[], DType]] = {
-    bool: lambda: dtypes.bool_, int: default_int, float: default_float}
+    bool: lambda: dtypes.bool_, int: default_int, float: default_float, complex: default_complex}
 
 
 def parse_dtype(dtype: Any) -> DType:
@@ -70,8 +75,20 @@ def product_dtype(name: str, operand_dtype: DType, preferred: Any) -> DType:
     return t
 
 
+def complex_to_real_error(to: DType) -> DTypeError:
+    """Return the error for complex numbers where a real type is asked for."""
+    return DTypeError(f"expected real numbers for {to}, got complex ones",
+                      hint="take .real, .imag or abs() of them first")
+
+
 def truncate_scalar(x: Any, to: DType) -> Any:
-    """Truncate a Python float for a constant of integer dtype ``to``; NaN and inf become 0."""
+    """Truncate a Python float for a constant of integer dtype ``to``; NaN and inf become 0.
+
+    Raises:
+        DTypeError: a complex number for a real dtype.
+    """
+    if type(x) is complex and not (to.is_complex or to.is_bool):
+        raise complex_to_real_error(to)
     if to.is_integer and isinstance(x, float):
         return int(x) if x == x and abs(x) != float("inf") else 0
     return x
@@ -109,9 +126,7 @@ def to_numpy(x: Any, to: DType | None) -> NDArray:
     if data.dtype.name in dtypes.LOW_PRECISION or data.dtype.names is not None and \
             data.dtype in dtypes.NUMPY_DTYPES:  # a dtype of ml_dtypes, or fnx's own storage dtype
         return _convert_extended(data, dtypes.as_dtype(data.dtype), to)
-    if data.dtype.kind == "c":
-        raise dtypes.complex_error(data.dtype)
-    if data.dtype.kind not in "biuf":
+    if data.dtype.kind not in "biufc":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"
             if data.ndim == 0 and not isinstance(x, np.ndarray | np.generic) else
@@ -122,6 +137,8 @@ def to_numpy(x: Any, to: DType | None) -> NDArray:
         to = dtypes.default_width(dtypes.as_dtype(data.dtype))
     if data.dtype == to.np:
         return data
+    if data.dtype.kind == "c" and not to.is_complex:
+        raise complex_to_real_error(to)
     if to.storage is not None:
         return _to_storage_only(data, to)
     if to.is_integer and data.dtype.kind in "iu":

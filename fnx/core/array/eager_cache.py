@@ -321,6 +321,8 @@ def _add_operand(x: Any, parts: list[Any], memory: list[Any]) -> bool:
         if x != x:
             return False
         parts += (kind, x or str(x))  # distinguishes 0.0 from -0.0
+    elif kind is complex:
+        parts += (kind, repr(x))
     elif kind in _KEY_PARTS:
         components = _KEY_PARTS[kind](x)
         if len(components) + len(parts) > MAX_KEY_LENGTH:

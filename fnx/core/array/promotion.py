@@ -72,7 +72,7 @@ def promote_arrays(name: str, *operands: Any, domain: str = "inexact",
 
 def number_const(x: Any, to: DType, shape: Shape) -> UOp:
     """Return a Python number as a constant, cached because eager loops reuse the same numbers."""
-    if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
+    if x == 0 and type(x) in (float, complex):  # 0.0 and -0.0 are equal as keys
         return build.const(convert.wrap_scalar(x, to), to, shape)
     key = (type(x), x, to, shape)
     node: UOp | None = number_cache.get(key)

@@ -9,6 +9,7 @@ except for ``where``, one dtype). Its ``domain`` says which dtype the operands a
     integer  the same; bool becomes int32
     inexact  the same; bool and integers become a float
     float    the same; bool and integers become the default float
+             (complex numbers stay complex in both)
     bits     bool or integers; floats are an error
     whole    the same, but bool becomes int32
     truth    each operand becomes bool separately (x != 0)
@@ -45,6 +46,9 @@ from fnx.core.ir.expr import (
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import DTypeError
+from fnx.core.support.process import lazy_import
+
+complex_functions = lazy_import("fnx.core.formulas.complex_functions")
 
 
 class ElementwiseFn:
@@ -61,10 +65,13 @@ class ElementwiseFn:
     def build(self, *nodes: UOp) -> UOp:
         """Apply the function to nodes of the dtype that its domain asks for.
 
-        For storage-only dtypes a formula is computed in a wider dtype and rounded once.
+        For storage-only dtypes a formula is computed in a wider dtype and rounded once; complex
+        numbers may have a formula of their own (core/formulas/complex_functions.py).
         """
         t = nodes[-1].dtype
         meaning = self.formula
+        if t.is_complex:
+            meaning = complex_functions.formula_of(self.name, t) or meaning
         if isinstance(meaning, Op):
             return build.elementwise(meaning.for_dtype(t), *nodes)
         if t.storage is None or self.is_format_specific:
@@ -91,7 +98,7 @@ def _integer(name: str, t: DType) -> DType:
 
 
 def _bits(name: str, t: DType) -> DType:
-    if t.is_float:
+    if t.is_inexact:
         raise DTypeError(f"{name}: expected integers or bools, got {t}",
                          hint="convert with .astype(int32), or use the logical_ functions")
     return t
@@ -100,7 +107,7 @@ def _bits(name: str, t: DType) -> DType:
 DOMAINS: dict[str, Callable[[str, DType], DType]] = {
     "any": lambda name, t: t, "number": _number, "integer": _integer,
     "inexact": lambda name, t: dtypes.inexact(t),
-    "float": lambda name, t: t if t.is_float else dtypes.default_width(dtypes.float64),
+    "float": lambda name, t: t if t.is_inexact else dtypes.default_width(dtypes.float64),
     "bits": _bits, "whole": lambda name, t: _integer(name, _bits(name, t)),
     "truth": lambda name, t: dtypes.bool_}
 

@@ -69,6 +69,16 @@ def arctanh(x: Expr) -> Expr:
     return where(x.eq(0), x, where(is_negative, -magnitude, magnitude))
 
 
+def _itself(x: Expr) -> Expr:
+    """A real number is its own real part and conjugate."""
+    return x
+
+
+def _zero(x: Expr) -> Expr:
+    """The imaginary part of a real number."""
+    return x.like(0)
+
+
 def signbit(x: Expr) -> Expr:
     """Whether the sign bit is set, also for -0.0 and NaN."""
     if x.dtype.is_float:
@@ -230,6 +240,9 @@ HEAVISIDE = ElementwiseFn("heaviside", "inexact", heaviside)
 BITWISE_COUNT = ElementwiseFn("bitwise_count", "bits", bit_count)
 DEG2RAD = ElementwiseFn("deg2rad", "inexact", lambda x: x * (math.pi / 180))
 RAD2DEG = ElementwiseFn("rad2deg", "inexact", lambda x: x * (180 / math.pi))
+REAL = ElementwiseFn("real", "any", _itself)
+IMAG = ElementwiseFn("imag", "any", _zero)
+CONJUGATE = ElementwiseFn("conjugate", "any", _itself)
 ISNEGINF = ElementwiseFn("isneginf", "inexact", lambda x: x.eq(-math.inf))
 ISPOSINF = ElementwiseFn("isposinf", "inexact", lambda x: x.eq(math.inf))
 MODF = ElementwiseFn("modf", "inexact", fractional_part)

@@ -12,7 +12,7 @@ ADD
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,10 @@ def const_bits(value: Any, dtype: DType) -> int:
                                       hint="write it as a float, such as 1e30") from None
             raw = dtype.packing.pack(math.copysign(math.inf, value))
         return int.from_bytes(raw, "little")
+    if dtype.is_complex:
+        number = value if isinstance(value, int) else complex(value)
+        return const_bits(number.real, dtype.real) | \
+            const_bits(number.imag, dtype.real) << dtype.real.bits
     number = int(value)
     low, high = dtype.limits
     if not low <= number <= high:
@@ -80,6 +84,11 @@ def const_of(node: UOp) -> Any:
         return node.dtype.packing.unpack(bits.to_bytes(node.dtype.itemsize, "little"))[0]
     if kind == "bool":
         return bool(bits)
+    if kind == "complex":
+        real = node.dtype.real
+        raw = bits.to_bytes(node.dtype.itemsize, "little")
+        return complex(*[real.packing.unpack(raw[i:i + real.itemsize])[0]
+                         for i in (0, real.itemsize)])
     negative = kind not in ("uint", "key") and bits >> (node.dtype.bits - 1)
     return bits - (1 << node.dtype.bits) if negative else bits
 
@@ -115,13 +124,18 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     fits = len(src) == op.arity and dtype.scalar in op.types
     if not fits:
         raise ops.operand_error(op, src)
-    if op.result == "bool":
-        return UOp(op, dtypes.bool_, src, arg)
+    if op.result != "same":
+        dtype = _RESULT_TYPES[op.result](dtype)
     return UOp(op, dtype, src, arg)
 
 
+_RESULT_TYPES: dict[str, Callable[[DType], DType]] = {
+    "bool": lambda t: dtypes.bool_, "real": lambda t: t.real, "complex": dtypes.complex_of}
+
+
 def cast(x: UOp, dtype: DType) -> UOp:
-    """Convert values: float -> integer truncates and saturates, anything -> bool is != 0."""
+    """Convert values: float -> integer truncates and saturates, anything -> bool is != 0, complex
+    -> real drops the imaginary part."""
     return x if x.dtype is dtype else UOp(ops.CAST, dtype, (x,))
 
 
@@ -132,8 +146,8 @@ def to_compute(x: UOp) -> UOp:
 
 def bitcast(x: UOp, dtype: DType) -> UOp:
     """Reinterpret the bits as another dtype of equal width."""
-    if x.dtype.bits != dtype.bits or x.dtype.is_bool or dtype.is_bool:
-        raise DTypeError(f"bitcast: expected types of equal width, got {x.dtype} and {dtype}")
+    if x.dtype.bits != dtype.bits or {"bool", "complex"} & {x.dtype.kind, dtype.kind}:
+        raise DTypeError(f"bitcast: expected numbers of equal width, got {x.dtype} and {dtype}")
     return x if x.dtype is dtype else UOp(ops.BITCAST, dtype, (x,))
 
 
@@ -155,6 +169,9 @@ lt = partial(elementwise, ops.CMPLT)
 le = partial(elementwise, ops.CMPLE)
 eq = partial(elementwise, ops.CMPEQ)
 ne = partial(elementwise, ops.CMPNE)
+complex_number = partial(elementwise, ops.COMPLEX)
+real = partial(elementwise, ops.REAL)
+imag = partial(elementwise, ops.IMAG)
 and_ = partial(elementwise, ops.AND)
 or_ = partial(elementwise, ops.OR)
 

@@ -19,21 +19,23 @@ from fnx.core.support.config import config
 from fnx.core.support.errors import DTypeError, TypePromotionError
 
 NDArray = np.ndarray[Any, Any]
-DTypeKind = Literal["bool", "int", "uint", "float", "key", "index", "void"]
+DTypeKind = Literal["bool", "int", "uint", "float", "complex", "key", "index", "void"]
 
 
 class DType:
     """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level.
 
     Attributes:
-        kind, bits: bool, int, uint, float, key (of random numbers), index (integers of a kernel)
-            or void; and the width.
-        is_float, is_integer, is_bool: tests of the kind; attributes, as they are read often.
+        kind, bits: bool, int, uint, float, complex, key (of random numbers), index (integers of a
+            kernel) or void; and the width.
+        is_float, is_complex, is_integer, is_bool: tests of the kind; attributes, as they are read
+            often. ``is_inexact``: a float or complex, which has derivatives.
         itemsize: bytes of one element in memory.
         limits: the smallest and the largest value of integers and bools.
         mantissa, exponent: of a float, the numbers of stored bits of each.
         integer: the signed integer type of the same width.
         compute: the type in which ops that the machine lacks are computed.
+        real: of a complex type, the type of its parts; else the type itself.
         storage: of a storage-only type (every op converts to ``compute`` and back), the unsigned
             integer type of its bits in memory; else None.
         finite: of a float, whether it has no infinity, so that overflow gives NaN.
@@ -43,18 +45,23 @@ class DType:
 
     __slots__ = ("__weakref__", "name", "code", "kind", "bits", "limits", "mantissa",
                  "exponent", "integer", "compute", "storage", "has_no_inf", "packing", "lanes",
-                 "scalar", "is_float", "is_integer", "is_bool", "itemsize", "vector_types", "_np")
+                 "scalar", "is_float", "is_complex", "is_inexact", "real", "is_integer", "is_bool",
+                 "itemsize", "vector_types", "_np")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
                  compute: DType | None = None, storage: DType | None = None,
-                 finite: bool = False, lanes: int = 1, scalar: DType | None = None) -> None:
+                 finite: bool = False, lanes: int = 1, scalar: DType | None = None,
+                 real: DType | None = None) -> None:
         self.name = name
         self.code = crc32(name.encode())  # the same in every process
         self.kind: DTypeKind = kind
         self.bits = bits
         self.itemsize = max(1, bits // 8)
         self.is_float = kind == "float"
+        self.is_complex = kind == "complex"
+        self.is_inexact = self.is_float or self.is_complex
+        self.real: DType = real or self
         self.is_bool = kind == "bool"
         self.is_integer = kind in ("int", "uint", "index")
         self.limits = _limits(kind, bits)
@@ -70,7 +77,8 @@ class DType:
         self._np: np.dtype[Any] | None = None
         if numpy is not None:
             self._np = np.dtype(numpy)
-            self.packing = Struct(f"<{self._np.char}")
+            if real is None:
+                self.packing = Struct(f"<{self._np.char}")
         elif storage is not None:
             self._np = np.dtype([(name, storage.np)])
         self.vector_types = _Vectors(self)
@@ -148,22 +156,26 @@ float8_e4m3fn = DType("float8_e4m3fn", "float", 8, mantissa=3, exponent=4, integ
                       compute=float32, storage=uint8, finite=True)
 float8_e5m2 = DType("float8_e5m2", "float", 8, mantissa=2, exponent=5, integer=int8,
                     compute=float32, storage=uint8)
+complex64 = DType("complex64", "complex", 64, "complex64", real=float32)
+complex128 = DType("complex128", "complex", 128, "complex128", real=float64)
 key_fry = DType("key<fry>", "key", 64, integer=int64, compute=uint64, storage=uint64)
 void = DType("void", "void", 0)
 
 USER: tuple[DType, ...] = (
     bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
-    float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
+    float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64, complex64, complex128)
 ALL: tuple[DType, ...] = (*USER, key_fry, index, void)
 STORAGE_ONLY = frozenset(t for t in ALL if t.storage is not None)  # storage-only types
 _BY_NAME = {t.name: t for t in ALL}
 _BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added on first use
 NUMPY_DTYPES = frozenset(_BY_NUMPY)
+COMPLEX = frozenset({complex64, complex128})
 LOW_PRECISION = {t.name: t for t in USER if t._np is not None and t._np.names}
 
 # Without config.x64, default 64-bit types become 32 bits wide.
-_WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32}
-_WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64}  # names without a width
+_WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32, complex128: complex64}
+# names without a width
+_WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64, "complex": complex128}
 
 
 def dtype_by_name(name: str) -> DType:
@@ -175,10 +187,11 @@ def dtype_by_name(name: str) -> DType:
 
 
 def as_dtype(spec: Any) -> DType:
-    """Convert a DType, a NumPy dtype or scalar type, a name, or Python's bool/int/float to a DType.
+    """Convert a DType, a NumPy dtype or scalar type, a name, or Python's number types to a DType.
 
-    ``float`` and ``int``, as types or strings, and "uint" mean the default width (32 bits, 64
-    under ``config.x64``); a spec that names a width has that width.
+    ``float``, ``int`` and ``complex``, as types or strings, and "uint" mean the default width
+    (32 bits, 64 under ``config.x64``; complex: of each part); a spec that names a width has that
+    width.
 
     Raises:
         DTypeError: fnx does not support the type.
@@ -196,6 +209,8 @@ def as_dtype(spec: Any) -> DType:
         return default_width(int64)
     if spec is float:
         return default_width(float64)
+    if spec is complex:
+        return default_width(complex128)
     if isinstance(spec, str):
         if spec in _WITHOUT_WIDTH:
             return default_width(_WITHOUT_WIDTH[spec])
@@ -233,24 +248,27 @@ def default_width(t: DType) -> DType:
 
 
 def inexact(t: DType) -> DType:
-    """Return the float type that a type converts to in functions of floats.
+    """Return the inexact type that a type converts to in functions of inexact numbers.
 
-    >>> inexact(uint8), inexact(int64)
-    (float32, float64)
+    >>> inexact(uint8), inexact(int64), inexact(complex64)
+    (float32, float64, complex64)
     """
-    return t if t.is_float else float64 if t.is_integer and t.bits == 64 else float32
+    return t if t.is_inexact else float64 if t.is_integer and t.bits == 64 else float32
+
+
+def complex_of(t: DType) -> DType:
+    """Return the complex type whose parts hold the numbers of a type.
+
+    >>> complex_of(float16), complex_of(float64), complex_of(complex64), complex_of(int64)
+    (complex64, complex128, complex64, complex128)
+    """
+    return t if t.is_complex else complex128 if t.bits == 64 else complex64
 
 
 def random_key_error() -> DTypeError:
     """Return the error for random keys where numbers are expected."""
     return DTypeError("expected numbers, got random keys",
                       hint="convert them with fnx.random.key_data(keys)")
-
-
-def complex_error(got: object) -> DTypeError:
-    """Return the error for complex numbers, which are not implemented."""
-    return DTypeError(f"expected real numbers, got {got}: complex numbers are not supported yet",
-                      hint="store the real and imaginary parts in two arrays")
 
 
 def unsigned(t: DType) -> DType:
@@ -263,8 +281,6 @@ def unsigned(t: DType) -> DType:
 
 
 def _unsupported_dtype(name: str) -> DTypeError:
-    if name.startswith("complex"):
-        return complex_error(name)
     return DTypeError(f"expected one of {', '.join(t.name for t in USER)}; got {name}",
                       hint="convert the data with .astype(...) first")
 
@@ -278,13 +294,15 @@ _PROMOTES_TO: dict[str, tuple[str, ...]] = {
     "int8": ("int16",), "int16": ("int32",), "int32": ("int64",), "int64": ("float*",),
     "uint8": ("int16", "uint16"), "uint16": ("int32", "uint32"), "uint32": ("int64", "uint64"),
     "uint64": ("float*",), "int2": (), "uint2": (), "int4": (), "uint4": (),
-    "float*": ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"),
+    "float*": ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "complex*"),
     "float8_e4m3fn": (), "float8_e5m2": (),
-    "bfloat16": ("float32",), "float16": ("float32",), "float32": ("float64",), "float64": (),
+    "bfloat16": ("float32",), "float16": ("float32",),
+    "float32": ("float64", "complex64"), "float64": ("complex128",),
+    "complex*": ("complex64",), "complex64": ("complex128",), "complex128": (),
     "key<fry>": (),
 }
 _WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float": "float*",
-         "key": "key<fry>"}
+         "complex": "complex*", "key": "key<fry>"}
 
 
 def least_upper_bound(a: str, b: str) -> str:
@@ -321,9 +339,9 @@ def _promote_cached(a: DType, a_weak: bool, b: DType, b_weak: bool,
     if a_weak == b_weak:
         name = least_upper_bound(a.name, b.name)
         common = _BY_NAME["float64" if name == "float*" else name]
-        keeps_width = x64 or common.bits == max(a.bits, b.bits)
+        keeps_width = x64 or common.real.bits == max(a.real.bits, b.real.bits)
         return common if keeps_width else _WITHOUT_X64.get(common, common), \
             (a_weak or name == "float*") and not (a.is_bool and b.is_bool)
     weak, strong = (a, b) if a_weak else (b, a)
     name = least_upper_bound(_WEAK[weak.kind], strong.name)
-    return (weak, True) if name.endswith("*") else (strong, False)
+    return (weak, True) if name.endswith("*") else (_BY_NAME[name], False)

@@ -229,6 +229,21 @@ def as_node_function(formula: Callable[..., Expr]) -> Callable[..., UOp]:
 # ---- functions --------------------------------------------------------------------------------
 
 
+def real(z: Expr) -> Expr:
+    """Return the real part of complex numbers."""
+    return Expr(elementwise(ops.REAL, z.node))
+
+
+def imag(z: Expr) -> Expr:
+    """Return the imaginary part of complex numbers."""
+    return Expr(elementwise(ops.IMAG, z.node))
+
+
+def complex_number(x: Expr, y: Expr) -> Expr:
+    """Return x + iy."""
+    return Expr(elementwise(ops.COMPLEX, x.node, y.node))
+
+
 def exp(x: Expr) -> Expr:
     return Expr(elementwise(ops.EXP, x.node))
 

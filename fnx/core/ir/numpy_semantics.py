@@ -17,6 +17,7 @@ from fnx.core.ir.op import Meaning
 from fnx.core.ir.uop import UOp
 from fnx.core.support.process import lazy_import
 
+complex_parts = lazy_import("fnx.core.formulas.complex_parts")
 formulas = lazy_import("fnx.core.formulas.formulas")
 
 
@@ -51,6 +52,13 @@ def from_ufunc(f: Callable[..., NDArray]) -> Meaning:
     def meaning(node: UOp, *xs: NDArray) -> NDArray:
         return f(*xs)
     return meaning
+
+
+def complex_number(node: UOp, re: NDArray, im: NDArray) -> NDArray:
+    """Make complex numbers of their parts; NumPy's re + 1j * im is NaN for an infinite part."""
+    out = np.empty(re.shape, node.dtype.np)
+    out.real, out.imag = re, im
+    return out
 
 
 def integer_divide(node: UOp, a: NDArray, b: NDArray) -> NDArray:
@@ -114,6 +122,8 @@ def cast(node: UOp, x: NDArray) -> NDArray:
     t, x = node.dtype, low_precision.decode(x, node.src[0].dtype)
     if t.is_bool:
         return np.asarray(x != 0)
+    if x.dtype.kind == "c" and not t.is_complex:
+        x = x.real
     target_np = t.np if t.storage is None else t.compute.np
     if t.is_integer and x.dtype.kind == "f":
         least, most = t.limits
@@ -151,16 +161,23 @@ def threefry(node: UOp, k0: NDArray, k1: NDArray, c0: NDArray, c1: NDArray) -> N
     return (x, y)[node.arg]
 
 
+_PARTS_APART = frozenset({"CAST", "REAL", "IMAG"})  # NumPy has their values for complex numbers
 _BITWISE_OPS = frozenset({"WHERE", "CAST", "BITCAST"})  # handle storage-only types themselves
 
 
 def eval_node(node: UOp, *xs: NDArray) -> Any:
     """Compute the value of a node that has a meaning, from those of its operands.
 
-    Storage-only types are computed in their compute type, and rounded once.
+    Storage-only types are computed in their compute type, and rounded once; complex numbers by
+    the formulas over their parts, which lowering also uses, because NumPy's products are fused
+    multiply-adds on some machines.
     """
     op = node.op
     assert op.meaning is not None, f"{op} has no meaning of its own"
+    if xs and node.src[0].dtype.is_complex and op.kind == "elementwise" and \
+            op.name not in _PARTS_APART:
+        out: NDArray = complex_parts.evaluate(op, *xs)
+        return out
     if not xs or node.src[-1].dtype.storage is None or op.name in _BITWISE_OPS or \
             op.kind not in ("elementwise", "reduce"):
         return op.meaning(node, *xs)
@@ -372,7 +389,8 @@ def fft_step(arg: Any, x: NDArray) -> list[NDArray]:
 
 def sort_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     """Return the results of a SORT."""
-    keys = [sort_key(x, t.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)]
+    keys = [sort_key(part, t.real.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)
+            for part in ((x.real, x.imag) if t.is_complex else (x,))]
     order = np.lexsort(keys[::-1], -1)
     return [order.astype(np.int32) if i < 0 else np.take_along_axis(xs[i], order, -1)
             for i in arg.outputs]

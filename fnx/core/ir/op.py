@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 
 from fnx.core.ir import low_precision
-from fnx.core.ir.dtypes import ALL, DType, uint32
+from fnx.core.ir.dtypes import ALL, DType, float32, float64, uint32
 
 OpKind = Literal["source", "elementwise", "movement", "pair", "reduce", "gather", "scatter",
                  "collective", "scope", "host", "sort", "linalg", "fft", "kernel", "program",
@@ -21,8 +21,8 @@ OpKind = Literal["source", "elementwise", "movement", "pair", "reduce", "gather"
 Shape = tuple[int, ...]
 
 
-_LETTERS = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b", "key": "k",
-            "void": "-"}
+_LETTERS = {"float": "f", "complex": "c", "int": "i", "uint": "i", "index": "i", "bool": "b",
+            "key": "k", "void": "-"}
 
 
 class Node(Protocol):
@@ -50,10 +50,12 @@ class Op:
     Attributes:
         levels: subset of "tkpc".
         arity: number of operands, or None if it varies.
-        accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
-            index, "w" uint32 only, "b" bool, "k" keys); ``types`` are these dtypes.
+        accepts: dtype kinds of the value operands ("f" float, "c" complex, "p" parts of complex
+            types, "i" signed and unsigned and index, "w" uint32 only, "b" bool, "k" keys);
+            ``types`` are these dtypes.
         result: dtype of the result: "same" as the first operand, "bool", "where" (as the
-            second), "void" (no value), or "any" if the constructor decides.
+            second), "void" (no value), "real" (the type of the parts of a complex operand),
+            "complex" (the type whose parts the operands are), or "any" if the constructor decides.
         shape: shape of the result from (src, arg); None: that of the first operand. The default
             is None at the tensor level, else the shape of a scalar.
         arg: the type of ``UOp.arg`` (NoneType if the op has none).
@@ -105,7 +107,8 @@ class Op:
         self.content_key = itself if content_key is None and arg in (int, tuple) else content_key
         self.code = crc32(name.encode())
         self.types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
-                               or t is uint32 and "w" in accepts)
+                               or t is uint32 and "w" in accepts
+                               or t in (float32, float64) and "p" in accepts)
         OPS[name] = self
 
     def __repr__(self) -> str:
@@ -239,11 +242,15 @@ def gettuple_shape(src: tuple[Node, ...], i: int) -> Shape:
 
 def min_value(t: DType) -> Any:
     """Return the smallest value of a type, the identity of MAX."""
+    if t.is_complex:
+        return complex(-np.inf, -np.inf)
     return -_max_float(t) if t.is_float else False if t.is_bool else t.limits[0]
 
 
 def max_value(t: DType) -> Any:
     """Return the largest value of a type, the identity of MIN."""
+    if t.is_complex:
+        return complex(np.inf, np.inf)
     return _max_float(t) if t.is_float else True if t.is_bool else t.limits[1]
 
 

@@ -254,7 +254,8 @@ class Callback(Record):
     first: the length of each, and which operands have it (all results but the token do). The
     function is called once per batch element, in order. If ``masked``, operand 0 is a bool; where
     it is false there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of
-    operands and results; ``method`` says how a pure call is batched.
+    operands and results; ``method`` says how a pure call is batched. ``of_parts``: the call of
+    complex numbers that this one stands for, whose operands and results are the parts of those.
     """
 
     name: str
@@ -264,6 +265,7 @@ class Callback(Record):
     batch_levels: tuple[tuple[int, tuple[bool, ...]], ...] = ()
     masked: bool = False
     method: str = ""
+    of_parts: Callback | None = None
 
 
 def bwd_rule_name(result_indices: Sequence[int], n: int) -> str:

@@ -53,33 +53,33 @@ CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=scalar, arg=int, me
 IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,), arg=int, meaning=m.iota)
 
 # elementwise, one operand
-NEG = Op("NEG", "tkp", "elementwise", 1, accepts="fi", symbol="-{0}",
+NEG = Op("NEG", "tkp", "elementwise", 1, accepts="fic", symbol="-{0}",
          meaning=m.from_ufunc(np.negative))
 ABS = Op("ABS", "tkp", "elementwise", 1, accepts="fi", meaning=m.from_ufunc(np.abs))
 NOT = Op("NOT", "tkp", "elementwise", 1, accepts="ib", symbol="~{0}",
          meaning=m.from_ufunc(np.invert))
-SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="f", meaning=m.from_ufunc(np.sqrt), cost=5)
+SQRT = Op("SQRT", "tkp", "elementwise", 1, accepts="fc", meaning=m.from_ufunc(np.sqrt), cost=5)
 CBRT = Op("CBRT", "tkp", "elementwise", 1, accepts="f", exact=False,
           meaning=m.in_float64(np.cbrt), cost=20)
-EXP = Op("EXP", "tkp", "elementwise", 1, accepts="f", exact=False,
+EXP = Op("EXP", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.exp), cost=7)
-EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="f", exact=False,
+EXPM1 = Op("EXPM1", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.expm1), cost=7)
-LOG = Op("LOG", "tkp", "elementwise", 1, accepts="f", exact=False,
+LOG = Op("LOG", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.log), cost=10)
-LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="f", exact=False,
+LOG1P = Op("LOG1P", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.log1p), cost=13)
-SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
+SIN = Op("SIN", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.sin), cost=40)
-COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
+COS = Op("COS", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.cos), cost=40)
-TAN = Op("TAN", "tkp", "elementwise", 1, accepts="f", exact=False,
+TAN = Op("TAN", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.tan), cost=45)
-ATAN = Op("ATAN", "tkp", "elementwise", 1, accepts="f", exact=False,
+ATAN = Op("ATAN", "tkp", "elementwise", 1, accepts="fc", exact=False,
           meaning=m.in_float64(np.arctan), cost=15)
-ASIN = Op("ASIN", "tkp", "elementwise", 1, accepts="f", exact=False,
+ASIN = Op("ASIN", "tkp", "elementwise", 1, accepts="fc", exact=False,
           meaning=m.in_float64(np.arcsin), cost=20)
-TANH = Op("TANH", "tkp", "elementwise", 1, accepts="f", exact=False,
+TANH = Op("TANH", "tkp", "elementwise", 1, accepts="fc", exact=False,
          meaning=m.in_float64(np.tanh), cost=11)
 FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.from_ufunc(np.floor))
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.from_ufunc(np.ceil))
@@ -91,8 +91,16 @@ LGAMMA = Op("LGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
             meaning=m.in_float64(m.from_formula("LGAMMA")), cost=150)
 DIGAMMA = Op("DIGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
              meaning=m.in_float64(m.from_formula("DIGAMMA")), cost=150)
-CAST = Op("CAST", "tkp", "elementwise", 1, accepts="fibk", result="any", meaning=m.cast)
+CAST = Op("CAST", "tkp", "elementwise", 1, accepts="fibck", result="any", meaning=m.cast)
 BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fik", result="any", meaning=m.bitcast)
+
+# complex numbers; lower/tensor/complex_to_real.py makes pairs of real numbers of them
+REAL = Op("REAL", "t", "elementwise", 1, accepts="c", result="real",
+          meaning=lambda n, x: np.ascontiguousarray(x.real))
+IMAG = Op("IMAG", "t", "elementwise", 1, accepts="c", result="real",
+          meaning=lambda n, x: np.ascontiguousarray(x.imag))
+COMPLEX = Op("COMPLEX", "t", "elementwise", 2, accepts="p", result="complex",
+             meaning=m.complex_number)
 
 # elementwise, two operands
 AND = Op("AND", "tkp", "elementwise", 2, accepts="ib", symbol="({0} & {1})", commutative=True,
@@ -102,20 +110,20 @@ OR = Op("OR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} | {1})", commu
         meaning=m.from_ufunc(np.bitwise_or), ufunc=np.bitwise_or, identity=r.zero, fold="any")
 XOR = Op("XOR", "tkp", "elementwise", 2, accepts="ib", symbol="({0} ^ {1})", commutative=True,
          meaning=m.from_ufunc(np.bitwise_xor), ufunc=np.bitwise_xor, identity=r.zero, fold="xor")
-ADD = Op("ADD", "tkp", "elementwise", 2, accepts="fi", symbol="({0} + {1})", commutative=True,
+ADD = Op("ADD", "tkp", "elementwise", 2, accepts="fic", symbol="({0} + {1})", commutative=True,
          meaning=m.from_ufunc(np.add), ufunc=np.add, identity=r.zero, fold="sum", on_bool=OR)
-SUB = Op("SUB", "tkp", "elementwise", 2, accepts="fi", symbol="({0} - {1})",
+SUB = Op("SUB", "tkp", "elementwise", 2, accepts="fic", symbol="({0} - {1})",
          meaning=m.from_ufunc(np.subtract))
-MUL = Op("MUL", "tkp", "elementwise", 2, accepts="fi", symbol="({0} * {1})", commutative=True,
+MUL = Op("MUL", "tkp", "elementwise", 2, accepts="fic", symbol="({0} * {1})", commutative=True,
          meaning=m.from_ufunc(np.multiply), ufunc=np.multiply, identity=lambda t: 1, fold="prod",
          on_bool=AND)
-DIV = Op("DIV", "tkp", "elementwise", 2, accepts="f", symbol="({0} / {1})",
+DIV = Op("DIV", "tkp", "elementwise", 2, accepts="fc", symbol="({0} / {1})",
          meaning=m.from_ufunc(np.divide), cost=5)
 IDIV = Op("IDIV", "tkp", "elementwise", 2, accepts="i", symbol="({0} // {1})",
           meaning=m.integer_divide, cost=5)
 REM = Op("REM", "tkp", "elementwise", 2, accepts="fi", symbol="({0} % {1})", meaning=m.remainder,
          cost=120)
-POW = Op("POW", "tkp", "elementwise", 2, accepts="f", symbol="{0}**{1}",
+POW = Op("POW", "tkp", "elementwise", 2, accepts="fc", symbol="{0}**{1}",
          meaning=m.power, exact=False, cost=40)
 MAX = Op("MAX", "tkp", "elementwise", 2, accepts="fi", commutative=True, meaning=m.maximum,
          ufunc=np.maximum, identity=r.min_value, fold="max", on_bool=OR,
@@ -130,16 +138,16 @@ CMPLT = Op("CMPLT", "tkp", "elementwise", 2, result="bool", symbol="({0} < {1})"
            meaning=m.from_ufunc(np.less))
 CMPLE = Op("CMPLE", "tkp", "elementwise", 2, result="bool", symbol="({0} <= {1})",
            meaning=m.from_ufunc(np.less_equal))
-CMPEQ = Op("CMPEQ", "tkp", "elementwise", 2, accepts="fibk", result="bool", symbol="({0} == {1})",
+CMPEQ = Op("CMPEQ", "tkp", "elementwise", 2, accepts="fibck", result="bool", symbol="({0} == {1})",
            commutative=True, meaning=m.from_ufunc(np.equal))
-CMPNE = Op("CMPNE", "tkp", "elementwise", 2, accepts="fibk", result="bool", symbol="({0} != {1})",
+CMPNE = Op("CMPNE", "tkp", "elementwise", 2, accepts="fibck", result="bool", symbol="({0} != {1})",
            commutative=True, meaning=m.from_ufunc(np.not_equal))
 SHL = Op("SHL", "tkp", "elementwise", 2, accepts="i", symbol="({0} << {1})", meaning=m.shift_left)
 SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", meaning=m.shift_right)
 
 # elementwise, more operands
 UNLIKELY = "UNLIKELY"  # arg of a WHERE whose condition is unlikely to hold
-WHERE = Op("WHERE", "tkp", "elementwise", 3, accepts="fibk", result="where",
+WHERE = Op("WHERE", "tkp", "elementwise", 3, accepts="fibck", result="where",
            meaning=m.from_ufunc(np.where), arg=(str, type(None)))
 MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
             exact=False)
@@ -315,6 +323,10 @@ def check_updates(x: UOp, shape: Shape, updates: UOp, monoid: Op | None) -> None
                          f"{updates.dtype}{list(updates.shape)}")
     if monoid is not None:
         check_monoid("scatter", monoid, x.dtype)
+        if x.dtype.is_complex and monoid is not ADD:
+            raise DTypeError(f"scatter: expected real numbers to combine by {monoid}, got "
+                             f"{x.dtype}",
+                             hint="only .at[...].set and .add take complex numbers")
 
 
 def check_index_axes(x: UOp, index: Sequence[UOp], axes: Sequence[int] | None) -> tuple[int, ...]:

@@ -46,6 +46,8 @@ def format_const(node: UOp) -> Text:
         short = str(node.dtype.compute.np.type(value)) if math.isfinite(value) else str(value)
         return Text(short.removesuffix(".0"),
                     _ATOM_PRECEDENCE if value >= 0 else _PRECEDENCE_OF[ops.NEG])
+    if node.dtype.is_complex:
+        return Text(f"({value.real!r}{value.imag:+}j)", _ATOM_PRECEDENCE)
     return Text(str(value), _ATOM_PRECEDENCE if value >= 0 else _PRECEDENCE_OF[ops.NEG])
 
 

@@ -83,7 +83,9 @@ def _rules_of(op: Op, level: str) -> tuple[SpecRule, ...]:
         return (SpecRule((op,), f"an op of this level, not {op}", lambda node: False),)
     vectors = SpecRule((op,), "a scalar dtype",
                        lambda node: spec_level.letter == "p" or node.dtype.lanes == 1)
-    return (*_GENERIC, vectors, *(rule for rule in spec_level.rules if op in rule.ops))
+    real = SpecRule((op,), "a real dtype (below the tensor level, complex numbers are pairs)",
+                    lambda node: spec_level.letter == "t" or not node.dtype.is_complex)
+    return (*_GENERIC, vectors, real, *(rule for rule in spec_level.rules if op in rule.ops))
 
 
 # ---- rules implied by the op table ------------------------------------------------------------
@@ -97,6 +99,9 @@ def _dtype_derived(node: UOp) -> bool:
         return node.dtype.scalar is dtypes.bool_
     if result == "where":
         return node.dtype is src[1].dtype is src[2].dtype
+    if result in ("real", "complex"):
+        return node.dtype is (src[0].dtype.real if result == "real" else
+                              dtypes.complex_of(src[0].dtype))
     if result == "same":
         return node.dtype is src[0].dtype and node.dtype is not dtypes.void
     return node.dtype is not dtypes.void
@@ -304,11 +309,11 @@ def _host(node: UOp) -> bool:
 
 def _custom(node: UOp) -> bool:
     arg, fns, args = node.arg, accessors.bodies(node), _types(accessors.operands(node))
-    captures, floats = args[:arg.n_captures], [t for t in args[arg.n_captures:] if t[1].is_float]
+    captures, floats = args[:arg.n_captures], [t for t in args[arg.n_captures:] if t[1].is_inexact]
     if len(fns) != 1 + len(arg.rules) or not _takes(fns[0], args) or \
             _types(fns[0].src) != arg.outs:
         return False
-    n, tangents = len(arg.outs), tuple([t for t in arg.outs if t[1].is_float])
+    n, tangents = len(arg.outs), tuple([t for t in arg.outs if t[1].is_inexact])
     by_rule = dict(zip(arg.rules, fns[1:]))
     residuals: tuple[Any, ...] = ()
     if "jvp" in by_rule and not (_takes(by_rule["jvp"], [*args, *floats])

@@ -28,7 +28,7 @@ import numpy as np
 
 from fnx.core.ir import op_args
 from fnx.core.ir.cache import DeathQueue
-from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.ops import Shape
 from fnx.core.scope import scope
 from fnx.core.support.errors import CallbackError, DeviceError, Location
@@ -122,11 +122,33 @@ def run_callback(arg: op_args.Callback, src: Sequence[Any]) -> list[NDArray]:
     if handle is None:
         raise DeviceError(f"callback {arg.name}: the function no longer exists")
     operands = src[1 + arg.effect:]
+    if arg.of_parts is not None:
+        return _separate(run_callback(arg.of_parts, [
+            *src[:1 + arg.effect], *_join(operands, arg.of_parts.ins)]))
     outs = [np.zeros(shape, t.np) for shape, t in arg.outs]
     if arg.effect and _calls.silent:
         return outs
     scope.run_outside(functools.partial(_call_batch, arg, handle, operands, outs))
     return outs
+
+
+def _join(parts: Sequence[Any], types: Sequence[tuple[Shape, DType]]) -> list[Any]:
+    """Return arrays of these types, of which the complex ones are given as two parts."""
+    remaining, joined = iter(parts), list[Any]()
+    for shape, t in types:
+        if t.is_complex:
+            z = np.empty(shape, t.np)
+            z.real, z.imag = next(remaining), next(remaining)
+            joined.append(z)
+        else:
+            joined.append(next(remaining))
+    return joined
+
+
+def _separate(values: Sequence[NDArray]) -> list[NDArray]:
+    """Return the two parts of each complex array, and the others as they are."""
+    return [np.ascontiguousarray(part) for x in values
+            for part in ((x.real, x.imag) if x.dtype.kind == "c" else (x,))]
 
 
 def _call_batch(arg: op_args.Callback, handle: Handle, operands: Sequence[Any],

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-COMPLEX = "store the real and imaginary parts in two arrays"
-
 # feature -> (names without "fnx.", what to use instead; {0} is the name)
 UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
-    "complex numbers": ((
-        "numpy.ComplexWarning", "numpy.complex*", "numpy.cdouble", "numpy.csingle",
-        "numpy.sort_complex", "lax.complex", "numpy.roots"), COMPLEX),
+    "eigenvalues of general matrices": (("numpy.roots",),
+        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "factorizations and inverses of matrices": ((
         "numpy.linalg.eig", "numpy.linalg.eigvals", "lax.linalg", "lax.linalg.*", "scipy.linalg",
         "scipy.linalg.*", "numpy.polyfit", "random.orthogonal", "nn.initializers.orthogonal",

@@ -21,7 +21,6 @@ from fnx.core.support.errors import (
     DTypeError,
     FnxError,
     GradError,
-    NotBuiltError,
     PytreeError,
     ShapeError,
 )
@@ -57,7 +56,7 @@ class Layout(Record):
 
     def floats(self, leaves: Sequence[Array]) -> list[Any]:
         """Return the leaves, with an Aval in place of each that is traced (the floats)."""
-        return [a if a.dtype.is_float else x for x, a in zip(leaves, self.avals)]
+        return [a if a.dtype.is_inexact else x for x, a in zip(leaves, self.avals)]
 
     def path(self, i: int) -> str:
         """Return the path of leaf i, for messages."""
@@ -68,7 +67,7 @@ class Layout(Record):
         """Return the tree with these float leaves, and float0 for the others."""
         remaining = iter(floats)
         return self.tree.unflatten(
-            [next(remaining) if a.dtype.is_float else Float0.like(a.shape) for a in self.avals])
+            [next(remaining) if a.dtype.is_inexact else Float0.like(a.shape) for a in self.avals])
 
     def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
         """Return the arguments tuple, built from the gradients of its float leaves."""
@@ -97,7 +96,7 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
         raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{type(x).__name__}",
                         hint="choose the arguments to differentiate with argnums") from e
-    if not array._dtype.is_float and not allow_int:
+    if not array._dtype.is_inexact and not allow_int:
         raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{array._aval}",
                         hint="convert it with .astype(float32), choose other arguments with "
@@ -112,7 +111,7 @@ def check_like(x: Any, aval: Aval, what: str, of: str) -> UOp:
     if array.shape != shape:
         raise ShapeError(f"expected {what} of shape {shape}, got {array.shape}",
                          hint=f"pass an array with one element for each element of {of}")
-    if array._dtype is not dtype and not (array.weak and array._dtype.is_float):
+    if array._dtype is not dtype and not (array.weak and array._dtype.is_inexact):
         raise DTypeError(f"expected {what} of {dtype}, got {array._dtype}",
                          hint=f"convert it with .astype({dtype})")
     return build.cast(array._node, dtype)
@@ -158,10 +157,38 @@ def fix_others(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     return g
 
 
-def reject_holomorphic(kind: str, holomorphic: bool) -> None:
-    """Raise for derivatives of complex functions, which are not supported."""
-    if holomorphic:
-        raise NotBuiltError(f"{kind}: expected holomorphic=False, as there are no complex numbers")
+def check_inputs(kind: str, holomorphic: bool, layout: Layout, only_real: bool = False) -> None:
+    """Check that the arguments to differentiate fit ``holomorphic``: complex if it is set; else
+    real if the transform asks for that.
+
+    Raises:
+        GradError: they do not.
+    """
+    for i, aval in enumerate(layout.avals):
+        if holomorphic and not aval.dtype.is_complex:
+            raise GradError(f"{kind} with holomorphic=True: expected complex arguments, got {aval} "
+                            f"at {layout.path(i)}",
+                            hint="convert it with .astype(complex64), or leave out holomorphic")
+        if only_real and not holomorphic and aval.dtype.is_complex:
+            raise GradError(f"{kind}: expected real arguments, got {aval} at {layout.path(i)}",
+                            hint="pass holomorphic=True if the function is holomorphic, else "
+                                 "differentiate with respect to the real and imaginary parts")
+
+
+def check_outputs(kind: str, holomorphic: bool, outs: Sequence[Array]) -> None:
+    """Check that results to differentiate fit ``holomorphic``: complex if it is set, else real.
+
+    Raises:
+        GradError: they do not.
+    """
+    for out in outs:
+        if holomorphic and not out._dtype.is_complex:
+            raise GradError(f"{kind} with holomorphic=True: expected complex results, got "
+                            f"{out._aval}", hint="leave out holomorphic")
+        if not holomorphic and out._dtype.is_complex:
+            raise GradError(f"{kind}: expected real results, got {out._aval}",
+                            hint="return a real number, such as abs(z) or z.real, or pass "
+                                 "holomorphic=True if the function is holomorphic")
 
 
 def tangent_nodes(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
@@ -169,7 +196,7 @@ def tangent_nodes(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
     leaves = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
     out = []
     for i, (x, aval) in enumerate(zip(leaves, layout.avals)):
-        if not aval.dtype.is_float:
+        if not aval.dtype.is_inexact:
             if not is_no_derivative(x):
                 raise DTypeError(f"expected None or float0 as the tangent at {layout.path(i)}, "
                                  f"which is {aval}, got {type(x).__name__}",

@@ -27,7 +27,7 @@ class CallbackRule(HigherOrderRule):
                 nonfinite: Container[UOp]
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
         outs = build.results(node)
-        if any(t is not None for t in tangents) and any(x.dtype.is_float for x in outs):
+        if any(t is not None for t in tangents) and any(x.dtype.is_inexact for x in outs):
             _raise_no_derivative(node)
         yield from ()
         return outs, [None] * len(outs)

@@ -56,7 +56,7 @@ class CustomOpRule(HigherOrderRule):
         _reject_active_captures(node, [t is not None for t in arg_tangents])
         first, n = node.arg.n_captures, len(node.arg.outs)
         tangent_values = [zeros_like(a) if t is None else t.value
-                          for a, t in zip(args[first:], arg_tangents[first:]) if a.dtype.is_float]
+                          for a, t in zip(args[first:], arg_tangents[first:]) if a.dtype.is_inexact]
         if "jvp" in node.arg.rules:
             outs = build_calls.call(self._rule(node, "jvp"), [*args, *tangent_values])
             return outs[:n], _fill_none(node, outs[n:])
@@ -222,7 +222,7 @@ def _capture_cts(node: UOp, active: Container[UOp]) -> list[tuple[None, None]]:
 
 
 def _float_outs(node: UOp) -> list[tuple[ops.Shape, dtypes.DType]]:
-    return [out for out in node.arg.outs if out[1].is_float]
+    return [out for out in node.arg.outs if out[1].is_inexact]
 
 
 def _drop_inputs(form: Linearized, slots: Container[int]
@@ -240,18 +240,18 @@ def _drop_inputs(form: Linearized, slots: Container[int]
 def _fill_none(node: UOp, tangents: Sequence[UOp | None]) -> list[Tangent | None]:
     """Return the tangents of the float results, with None for the others."""
     remaining = iter(tangents)
-    padded = [next(remaining) if dtype.is_float else None for _, dtype in node.arg.outs]
+    padded = [next(remaining) if dtype.is_inexact else None for _, dtype in node.arg.outs]
     return [None if t is None else Tangent(t) for t in padded]
 
 
 def _tangent_slots(node: UOp) -> dict[int, int]:
     """Map each float argument (counted with the captures) to the PARAM that is its tangent."""
     args = accessors.operands(node)
-    floats = [i for i in range(node.arg.n_captures, len(args)) if args[i].dtype.is_float]
+    floats = [i for i in range(node.arg.n_captures, len(args)) if args[i].dtype.is_inexact]
     return {i: len(args) + k for k, i in enumerate(floats)}
 
 
 def _tangent_outs(node: UOp) -> dict[int, int]:
     """Map each float result to the result of the jvp that is its tangent."""
-    floats = [o for o, (_, dtype) in enumerate(node.arg.outs) if dtype.is_float]
+    floats = [o for o, (_, dtype) in enumerate(node.arg.outs) if dtype.is_inexact]
     return {o: len(node.arg.outs) + k for k, o in enumerate(floats)}

@@ -58,7 +58,7 @@ class ActivityAnalysis:
 @register_derivation(DependenceKey)
 def _derive(body: UOp, key: DependenceKey) -> Derivation[tuple[frozenset[int], ...]]:
     """Compute the dependence, with sets of PARAMs as bits of an integer."""
-    bits_of = {node: 1 << i for i, node in build.params(body).items() if node.dtype.is_float}
+    bits_of = {node: 1 << i for i, node in build.params(body).items() if node.dtype.is_inexact}
     results: dict[UOp, list[int]] = {}
     for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
         rule = DERIVATIVES.get(node.op)

@@ -8,6 +8,11 @@ Values at singular points, where there is a choice:
     prod                 the product of the others, also where elements are zero
     GATHER               0 for an out-of-bounds index, which reads the nearest element
 
+Derivatives of complex numbers follow JAX: the jvp of a holomorphic function is t times its complex
+derivative; a cotangent ct of z stands for the linear function Re(ct * dz), without a conjugate, so
+the rules of holomorphic functions are those of real ones, REAL transposes to ct + 0i, and IMAG to
+0 - i ct. The gradient of a real function is the conjugate of its direction of steepest ascent.
+
 sqrt(x)**2 has gradient NaN at 0: inf times a number that happens to be zero is undetermined. (A
 branch that was not taken is different: see rules.py.) Public functions are composed such that
 norm'(0) = 0 and relu'(0) = 0 follow from these.
@@ -133,7 +138,8 @@ def _pow_base_jvp(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
 
 def _pow_exponent_jvp(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
     """t * a**b * log(a), and its limit 0 at a = 0 where it exists."""
-    return where(a.eq(0) & (0 <= b), 0, t * (y * log(a)))
+    has_limit = a.eq(0) if a.dtype.is_complex else a.eq(0) & (0 <= b)
+    return where(has_limit, 0, t * (y * log(a)))
 
 
 def _winner_jvp(i: int, wins: Callable[[Expr, Expr], Expr]) -> JvpTerm:
@@ -230,6 +236,24 @@ def _transpose_cast(node: UOp, i: int, ct: UOp) -> UOp:
     return ct if ct.dtype.is_bool else build.cast(ct, node.src[0].dtype)
 
 
+def _zero_part(ct: UOp) -> UOp:
+    return build.const(0, ct.dtype, ct.shape)
+
+
+def _transpose_real(node: UOp, i: int, ct: UOp) -> UOp:
+    return ct if ct.dtype.is_bool else build.complex_number(ct, _zero_part(ct))
+
+
+def _transpose_imag(node: UOp, i: int, ct: UOp) -> UOp:
+    return ct if ct.dtype.is_bool else build.complex_number(_zero_part(ct), build.neg(ct))
+
+
+def _transpose_complex(node: UOp, i: int, ct: UOp) -> UOp:
+    if ct.dtype.is_bool:
+        return ct
+    return build.neg(build.imag(ct)) if i else build.real(ct)
+
+
 def _erf_derivative(x: Expr) -> Expr:
     """The derivative of erf, clamped where it is 0 so that higher orders are finite."""
     size = clamp(x, -_ERF_CUTOFF, _ERF_CUTOFF)
@@ -280,6 +304,9 @@ elementwise(ops.DIGAMMA, lambda t, y, x: t * trigamma(x), singular=_always)
 elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
 
 linear(ops.CAST, _transpose_cast)
+linear(ops.REAL, _transpose_real)
+linear(ops.IMAG, _transpose_imag)
+linear(ops.COMPLEX, _transpose_complex, operands=(0, 1))
 linear(ops.RESHAPE, lambda node, i, ct: build.reshape(ct, node.src[0].shape))
 linear(ops.PERMUTE, _transpose_permute)
 linear(ops.EXPAND, _transpose_expand)

@@ -54,7 +54,7 @@ def check_linear(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
 def check_linear_steps(outs: Sequence[UOp], linear: Sequence[UOp]) -> Derivation[None]:
     """The steps of ``check_linear``."""
     for kind, out in zip((yield from _walk(outs, dict.fromkeys(linear, LINEAR))), outs):
-        if kind is CONSTANT and out.dtype.is_float:
+        if kind is CONSTANT and out.dtype.is_inexact:
             raise _not_linear_error(out, "returns a result that is a constant")
 
 
@@ -116,7 +116,7 @@ def _jointly_linear(node: UOp) -> Sequence[int]:
     """Return the operands in which a node is jointly linear, whatever the others are."""
     rule = DERIVATIVES[node.op]
     if isinstance(rule, Linear):
-        return rule.operands(node) if node.op is not ops.CAST or node.dtype.is_float else ()
+        return rule.operands(node) if node.op is not ops.CAST or node.dtype.is_inexact else ()
     if node.op in (ops.ADD, ops.SUB, ops.NEG):
         return range(len(node.src))
     if node.op is ops.WHERE:
@@ -173,7 +173,7 @@ def _custom(node: UOp, operands: Kinds) -> Derivation[Kinds]:
 
 def _callback(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     """The result of a Python callback."""
-    if LINEAR in operands and any(dtype.is_float for _, dtype in node.arg.outs):
+    if LINEAR in operands and any(dtype.is_inexact for _, dtype in node.arg.outs):
         raise _not_linear_error(node, "is not linear")
     yield from ()
     return (CONSTANT,) * len(node.arg.outs)

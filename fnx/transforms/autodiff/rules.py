@@ -23,6 +23,7 @@ for tangents, which are zero where nothing differentiable was selected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr
@@ -187,7 +188,7 @@ class DerivativeRule:
 
     def is_active(self, node: UOp) -> bool:
         """Whether the node has a derivative if its operands have one."""
-        return node.dtype.is_float
+        return node.dtype.is_inexact
 
     def blocks_masks(self, node: UOp) -> bool:
         """Whether masks do not pass through the node: see contractions in reverse.py."""
@@ -265,6 +266,9 @@ class Elementwise(DerivativeRule):
         return self.multiplies
 
 
+_CONVERSIONS = frozenset({ops.CAST, ops.REAL, ops.IMAG, ops.COMPLEX})  # of one element each
+
+
 class Linear(DerivativeRule):
     """The op is jointly linear in ``positions`` (None: in all its operands).
 
@@ -299,7 +303,8 @@ class Linear(DerivativeRule):
         in_bounds = None if self.where is None else self.where(node)
         if not is_partial:
             return in_bounds
-        moved = src[0] if node.op is ops.CAST else node.replace(dtype=dtypes.bool_, src=tuple(src))
+        moved = reduce(build.or_, src) if node.op in _CONVERSIONS else \
+            node.replace(dtype=dtypes.bool_, src=tuple(src))
         return and_masks(moved, in_bounds)
 
     def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:

@@ -164,8 +164,9 @@ def _batch_rules(node: UOp, flags: tuple[bool, ...], has_axis: tuple[bool, ...],
     arg = node.arg
     args = node.src[1 + len(arg.rules):]
     captured, arg_flags = flags[:arg.n_captures], flags[arg.n_captures:]
-    tangent_flags = tuple([b for x, b in zip(args[arg.n_captures:], arg_flags) if x.dtype.is_float])
-    floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
+    tangent_flags = tuple([b for x, b in zip(args[arg.n_captures:], arg_flags)
+                           if x.dtype.is_inexact])
+    floats = (True,) * sum(dtype.is_inexact for _, dtype in arg.outs)
     inner_axis = batch.replace(rules=batch.rules + 1)
     functions: list[UOp] = []
     saved: tuple[bool, ...] = ()

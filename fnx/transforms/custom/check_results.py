@@ -54,7 +54,7 @@ class SymbolicZero:
         SymbolicZero(shape=(), dtype=float32)
         """
         x = asarray(val)
-        return SymbolicZero(x if x._dtype.is_float else np.broadcast_to(np.zeros((), FLOAT0),
+        return SymbolicZero(x if x._dtype.is_inexact else np.broadcast_to(np.zeros((), FLOAT0),
                                                                         x._shape))
 
     @property
@@ -170,7 +170,7 @@ def check_tangents(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval],
                          "array of the result")
     tangents = []
     for x, want, path in zip(leaves, expected, tree.paths(like)):
-        if not _is_float0(want) and want.dtype.is_float:
+        if not _is_float0(want) and want.dtype.is_inexact:
             tangents.append(_check_like(x, want, info, f"tangent{tree.keystr(path)}", "result"))
     return tangents
 
@@ -207,7 +207,7 @@ def _collect_cts(ct: Any, structure: tree.TreeDef, path: str, avals: Any, info: 
             ct_indices.append(-1)
     elif structure.pytree_type is None:
         want = next(avals)
-        if isinstance(ct, SymbolicZero) or not want.dtype.is_float:
+        if isinstance(ct, SymbolicZero) or not want.dtype.is_inexact:
             ct_indices.append(-1)
             return
         ct_indices.append(len(cts))
@@ -239,7 +239,7 @@ def _check_like(x: Any, want: Aval, info: RuleInfo, what: str, of: str) -> Array
         return Array(build.const(0, want.dtype, want.shape), want.weak)
     array = _as_array(x, info, what)
     same = array._dtype is want.dtype or array.weak and (
-        array._dtype.is_float or array._dtype.is_integer)
+        array._dtype.is_inexact or array._dtype.is_integer)
     if array._shape != want.shape or not same:
         raise info.error(f"{what} like the {of}, {_type_text(want)}", _type_text(array._aval),
                          "reduce or convert it: a derivative has the shape and dtype of its value")

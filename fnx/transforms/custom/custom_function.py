@@ -81,7 +81,7 @@ class TracedCustom(Record):
 
     def call(self, args: Sequence[Array]) -> Any:
         """Apply it to arguments, and return the results in the structure of the function."""
-        captures = [build.stop_gradient(x) if self.stops and x.dtype.is_float else x
+        captures = [build.stop_gradient(x) if self.stops and x.dtype.is_inexact else x
                     for x in self.captures]
         token_args = [scope.current_token()] if self.arg.effects else []
         nodes = build_calls.custom(self.functions, self.arg,
@@ -203,7 +203,7 @@ class CustomFunction(Transformed[P, R]):
                             "none", hint=self.missing)
         arrays, key = self._arguments.key(diff_args, {})
         if not scope.is_open() or self.derivatives_only and all(
-                not x._dtype.is_float for x in arrays):
+                not x._dtype.is_inexact for x in arrays):
             return self._call_plain(arrays, Signature(key.in_tree, key.avals, (), fixed))
         touched = tuple([_is_perturbed(x) for x in arrays]) if self.symbolic_zeros else ()
         signature = Signature(key.in_tree, key.avals, touched, fixed)
@@ -443,4 +443,4 @@ def _hashable_key(value: Any) -> Any:
 
 def _is_perturbed(x: Array) -> bool:
     """Whether a float depends on an open trace."""
-    return x._dtype.is_float and scope.depends_on_leaf(x._node)
+    return x._dtype.is_inexact and scope.depends_on_leaf(x._node)

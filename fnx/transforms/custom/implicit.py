@@ -119,7 +119,7 @@ def _float0(x: Array) -> Float0:
 
 
 def _has_floats(x: Any) -> bool:
-    return any(v._dtype.is_float for v in tree.leaves(x))
+    return any(v._dtype.is_inexact for v in tree.leaves(x))
 
 
 def _zeros_for_ints(tangent: Any, like: Any) -> Any:
@@ -131,7 +131,7 @@ def _zeros_for_ints(tangent: Any, like: Any) -> Any:
 
 def _float_tangent(dense: Any, like: Any, no_tangent: Callable[[Array], Any] = _float0) -> Any:
     """Replace the entries of a dense tangent that belong to integers in ``like``."""
-    return tree.map(lambda t, v: t if v._dtype.is_float else no_tangent(v), dense, like)
+    return tree.map(lambda t, v: t if v._dtype.is_inexact else no_tangent(v), dense, like)
 
 
 def _negate(x: Any) -> Any:

@@ -121,7 +121,7 @@ def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Si
         return [*check_outs(value, custom.out_tree, custom.outs, info),
                 *check_tangents(tangent, custom.out_tree, custom.outs, info)]
 
-    traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
+    traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_inexact]],
                          "the jvp", f"{f._name}.jvp", signature.values)
     return TracedRule("jvp", traced)
 
@@ -131,7 +131,7 @@ def _tangents(signature: Signature, tangents: Sequence[Any], zeros: bool) -> Ite
     others."""
     remaining = iter(tangents)
     for i, a in enumerate(signature.avals):
-        t = next(remaining) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
+        t = next(remaining) if a.dtype.is_inexact else np.zeros(a.shape, FLOAT0)
         is_zero = zeros and not signature.perturbed[i]
         yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if is_zero else t
 

@@ -146,7 +146,7 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
     """Trace the two rules of a function to FUNCTIONs; the second takes what the first one saves."""
     forward, saved = _trace_fwd(f, fwd, signature, custom)
     saved_avals = [x._aval for x in forward.outs[len(custom.outs):]]
-    floats = [a for a in custom.outs if a.dtype.is_float]
+    floats = [a for a in custom.outs if a.dtype.is_inexact]
     info = RuleInfo(bwd, "bwd", f._name)
     all_floats = range(len(floats))
     ct_sets = _proper_subsets(len(floats)) if f.symbolic_zeros else []
@@ -189,9 +189,9 @@ def _instantiate_all(cts: Sequence[Array], ct_indices: Sequence[int], avals: Seq
     """Return cotangents of all float arguments, as which of them are zero depends on the set of
     results."""
     all_cts = [cts[i] if i >= 0 else Array(build.const(0, a.dtype, a.shape), a.weak)
-               for i, a in zip(ct_indices, avals) if a.dtype.is_float]
+               for i, a in zip(ct_indices, avals) if a.dtype.is_inexact]
     counter = itertools.count()
-    return all_cts, tuple([next(counter) if a.dtype.is_float else -1 for a in avals])
+    return all_cts, tuple([next(counter) if a.dtype.is_inexact else -1 for a in avals])
 
 
 def _trace_fwd(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
@@ -253,7 +253,7 @@ def _cotangents(outs: Sequence[Aval], ct_values: Sequence[Any], ct_outs: Contain
     """Yield one for each result: an array for floats with a cotangent, else a zero."""
     remaining = iter(enumerate(ct_values))
     for a in outs:
-        if a.dtype.is_float:
+        if a.dtype.is_inexact:
             k, ct = next(remaining)
             zero = symbolic and k not in ct_outs
             yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if zero else ct

@@ -73,9 +73,9 @@ class CallKey(NamedTuple):
 
 
 # Types that convert to Arrays directly: NumPy data and numbers.
-CASTABLE = frozenset({np.ndarray, float, int, bool, np.bool_, np.float16, np.float32, np.float64,
-                      np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
-                      np.uint64})
+CASTABLE = frozenset({np.ndarray, float, int, bool, complex, np.bool_, np.float16, np.float32,
+                      np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16,
+                      np.uint32, np.uint64, np.complex64, np.complex128})
 
 
 class ArgFlattener:
