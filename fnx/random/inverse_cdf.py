@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import array_operators, axes
+from fnx.core.array import array_operators, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
@@ -20,7 +20,7 @@ from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import NotBuiltError, ShapeError
 from fnx.numpy import maximum, minimum
 from fnx.numpy.reductions import argmax
-from fnx.random.keys import ONE_KEY, single_key_words
+from fnx.random.keys import ONE_KEY, single_key_words, split
 from fnx.random.uniform_samplers import (
     BOUNDS_RAISE,
     MODE_RAISES,
@@ -45,12 +45,17 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
            out_sharding: ShardingLike = None) -> Array:
     """Draw from the standard normal distribution: sqrt(2) erf_inv(u) of a uniform u in (-1, 1).
 
+    Complex numbers have parts of variance 1/2, each from a key of its own.
     Source: the inverse of the CDF (Giles, Approximating the erfinv Function, 2010).
 
     >>> print(fnx.random.normal(fnx.random.key(0)))
     1.6226422
     """
     check_sharding(out_sharding)
+    if dtype is not None and (complex_type := convert.parse_dtype(dtype)).is_complex:
+        re, im = (normal(part, shape, complex_type.real.np) * math.sqrt(0.5)
+                  for part in split(key))
+        return Array(build.complex_number(re._node, im._node))
     t, size = float_dtype(dtype), axes.normalize_shape(shape)
     u = uniform_between(single_key_words(key), _next_above(-1, t, size), 1.0)
     return _to_dtype(error_functions.erf_inv(u) * math.sqrt(2.0), t)

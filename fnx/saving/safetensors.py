@@ -27,7 +27,8 @@ _DTYPES: dict[str, DType] = {
     "BOOL": dtypes.bool_, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32,
     "I64": dtypes.int64, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32,
     "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3fn, "F8_E5M2": dtypes.float8_e5m2,
-    "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
+    "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
+    "C64": dtypes.complex64}
 _EXTRA_TYPES = {dtypes.key_fry.name: dtypes.key_fry}  # written as U64, and named in the metadata
 _CODES_BY_DTYPE = {t: code for code, t in _DTYPES.items()} | \
     dict.fromkeys(_EXTRA_TYPES.values(), "U64")

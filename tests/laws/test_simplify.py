@@ -23,7 +23,7 @@ from tests.helpers import assert_same
 
 
 @settings(max_examples=600)
-@given(graphs())
+@given(graphs(REAL))
 def test_every_bit_is_kept(graph: Graph) -> None:
     check([graph.fn], "tensor")
     simple = simplify(graph.fn)
@@ -32,14 +32,14 @@ def test_every_bit_is_kept(graph: Graph) -> None:
 
 
 @settings(max_examples=200)
-@given(graphs())
+@given(graphs(REAL))
 def test_idempotent_and_an_unchanged_graph_is_the_same_object(graph: Graph) -> None:
     simple = simplify(graph.fn)
     assert simplify(simple) is simple
 
 
 @settings(max_examples=400)
-@given(graphs(calls=0))
+@given(graphs(REAL, calls=0))
 def test_what_has_no_elements_is_a_parameter_or_a_constant(graph: Graph) -> None:
     for node in toposort(simplify(graph.fn).src):
         assert 0 not in node.shape or node.op is ops.PARAM or underlying_const(node) is not None
@@ -53,7 +53,7 @@ def test_no_booleans_are_in_order() -> None:
 
 
 @settings(max_examples=200)
-@given(graphs(calls=0), st.randoms(use_true_random=True))
+@given(graphs(REAL, calls=0), st.randoms(use_true_random=True))
 def test_the_order_of_rules_means_nothing(graph: Graph, rng: random.Random) -> None:
     rules = list(RULES.rules)
     rng.shuffle(rules)

@@ -37,7 +37,7 @@ from fnx.lower.tensor.fold_comparisons import fold_comparisons
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduction import split_reduction
-from tests.graphs import Graph, graphs
+from tests.graphs import REAL, Graph, graphs
 from tests.helpers import assert_same
 from tests.lower.steps import run_steps
 
@@ -119,7 +119,7 @@ def test_function_before_and_expected(name: str) -> None:
     assert run(before) is expected
 
 
-@given(graphs())
+@given(graphs(REAL))
 def test_what_is_decided_is_so(graph: Graph) -> None:
     folded = fold_comparisons(graph.fn)
     assert_same(apply(folded, graph.args), apply(graph.fn, graph.args))

@@ -132,7 +132,7 @@ def _view_as_numpy(x: Any) -> NDArray:
                                  "tensor") from error
     if producer.dtype is not None:
         return value.view(producer.dtype.np)
-    if value.dtype.kind not in "biuf":
+    if value.dtype.kind not in "biufc":
         raise DTypeError(f"expected a dtype that fnx supports, got {value.dtype}",
                          hint="convert it first")
     return value

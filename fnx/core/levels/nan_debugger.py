@@ -38,7 +38,7 @@ def is_bad(value: Any, check: str) -> Any:
     if not isinstance(value, np.ndarray | np.generic):
         return np.False_
     value = _decode_values(value)
-    if value.dtype.kind != "f":
+    if value.dtype.kind not in "fc":
         return np.False_
     return np.isnan(value) if check == "nan" else ~np.isfinite(value)
 
