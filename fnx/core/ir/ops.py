@@ -96,9 +96,9 @@ BITCAST = Op("BITCAST", "tkp", "elementwise", 1, accepts="fik", result="any", me
 
 # complex numbers; lower/tensor/complex_to_real.py makes pairs of real numbers of them
 REAL = Op("REAL", "t", "elementwise", 1, accepts="c", result="real",
-          meaning=lambda n, x: np.ascontiguousarray(x.real))
+          meaning=lambda n, x: np.array(x.real))
 IMAG = Op("IMAG", "t", "elementwise", 1, accepts="c", result="real",
-          meaning=lambda n, x: np.ascontiguousarray(x.imag))
+          meaning=lambda n, x: np.array(x.imag))
 COMPLEX = Op("COMPLEX", "t", "elementwise", 2, accepts="p", result="complex",
              meaning=m.complex_number)
 

@@ -147,7 +147,7 @@ def _join(parts: Sequence[Any], types: Sequence[tuple[Shape, DType]]) -> list[An
 
 def _separate(values: Sequence[NDArray]) -> list[NDArray]:
     """Return the two parts of each complex array, and the others as they are."""
-    return [np.ascontiguousarray(part) for x in values
+    return [np.array(part) for x in values
             for part in ((x.real, x.imag) if x.dtype.kind == "c" else (x,))]
 
 

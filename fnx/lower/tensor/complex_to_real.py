@@ -95,7 +95,7 @@ class _Rewrite:
 
     def function(self) -> UOp:
         """Return the rewritten FUNCTION."""
-        for node in toposort(self.fn.src):
+        for node in toposort(self.fn.src, stop=lambda n: n.op is ops.KERNEL):
             if node.op is ops.FUNCTION or node.op is ops.KERNEL:
                 continue
             if node.op is ops.PARAM:
