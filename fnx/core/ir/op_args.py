@@ -158,7 +158,8 @@ class Linalg(Record):
     ``options`` are those of the routine that are on. ``ins`` and ``outs`` are (shape, dtype) of
     operands and results, which have the same leading batch axes. With ``any_size`` it is a command
     for any batch and any matrices: their lengths are run-time scalars, and ``ins`` and ``outs``
-    hold no shapes.
+    hold no shapes. ``of_complex``: the routine on complex numbers that this one stands for; each
+    complex operand and result is an array of real numbers whose last axis holds the two parts.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Linalg(Record):
     ins: tuple[tuple[Shape, DType], ...]
     outs: tuple[tuple[Shape, DType], ...]
     any_size: bool = False
+    of_complex: Linalg | None = None
 
 
 class Axis(Record):

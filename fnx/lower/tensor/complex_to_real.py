@@ -141,7 +141,11 @@ class _Rewrite:
     def _multi_result(self, node: UOp) -> None:
         if node.op in ops.HIGHER_ORDER:
             called = self._rebuild_with_bodies(node)
-        elif any(t.is_complex for _, t in (*node.arg.ins, *node.arg.outs)):
+        elif any(t.is_complex for _, t in getattr(node.arg, "ins", ())) or \
+                any(t.is_complex for _, t in node.arg.outs):
+            if node.op is ops.LINALG:
+                self.results[node] = self._interleave_linalg(node)
+                return
             called = self._split_sort(node) if node.op is ops.SORT else self._split_callback(node)
         else:
             called = node.replace(src=tuple([self.real.get(s, s) for s in node.src]))
@@ -173,6 +177,16 @@ class _Rewrite:
         return node.replace(src=tuple(self._operands(node.src)),
                             arg=arg.replace(n_keys=n_keys, ins=tuple(ins),
                                             outputs=tuple(outputs)))
+
+    def _interleave_linalg(self, node: UOp) -> list[UOp]:
+        """Return the results of a routine that reads and writes complex numbers in memory."""
+        arg = node.arg
+        ins, outs = (tuple([((*shape, 2), t.real) if t.is_complex else (shape, t)
+                            for shape, t in types]) for types in (arg.ins, arg.outs))
+        src = [interleave(self.parts[s]) if s in self.parts else self.real[s] for s in node.src]
+        called = node.replace(src=tuple(src), arg=arg.replace(ins=ins, outs=outs, of_complex=arg))
+        return [x for result, (_, t) in zip(build.results(called), arg.outs)
+                for x in (separate(result) if t.is_complex else (result,))]
 
     def _split_callback(self, node: UOp) -> UOp:
         """Return a CALLBACK of the parts of complex operands, which joins them for Python."""
