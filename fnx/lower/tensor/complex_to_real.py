@@ -262,8 +262,8 @@ class _Rewrite:
             raise DTypeError(f"a reduction by {arg.monoid} of {x.dtype} is not supported",
                              loc=node.loc, hint="reduce x.real, x.imag or abs(x)")
         if x.op is not ops.MUL:
-            re, im = self.parts[x]
-            return build.reduce(re, ops.ADD, arg.axes), build.reduce(im, ops.ADD, arg.axes)
+            a, b = self.parts[x]
+            return build.reduce(a, ops.ADD, arg.axes), build.reduce(b, ops.ADD, arg.axes)
         (a, b), (c, d) = (self.parts[s] for s in x.src)
 
         def total(p: UOp, q: UOp) -> UOp:
