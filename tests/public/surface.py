@@ -19,6 +19,7 @@ import fnx.dtypes
 import fnx.environment_info
 import fnx.errors
 import fnx.experimental.ode
+import fnx.experimental.sparse
 import fnx.flatten_util
 import fnx.kernel
 import fnx.lax
@@ -52,7 +53,8 @@ MODULES: list[ModuleType] = [
     fnx.flatten_util, fnx.ops, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
     fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives, fnx.scipy.cluster.vq,
     fnx.scipy.integrate, fnx.scipy.interpolate, fnx.scipy.ndimage, fnx.scipy.optimize,
-    fnx.scipy.signal, fnx.scipy.spatial.transform, fnx.experimental.ode]
+    fnx.scipy.signal, fnx.scipy.spatial.transform, fnx.experimental.ode,
+    fnx.experimental.sparse]
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
