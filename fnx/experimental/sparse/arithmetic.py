@@ -144,7 +144,8 @@ def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: DotDimensions,
     ...                               dimension_numbers=(([1], [0]), ([], []))))
     [3. 4.]
     """
-    left, right = [x if isinstance(x, BCOO) else asarray(x) for x in (lhs, rhs)]
+    operands: list[Any] = [x if isinstance(x, BCOO) else asarray(x) for x in (lhs, rhs)]
+    left, right = operands
     dims = _check_dimensions(left, right, dimension_numbers)
     if isinstance(left, BCOO) and isinstance(right, BCOO):
         out = _dot_sparse(left, right, dims)
@@ -256,7 +257,8 @@ def matmul(lhs: Any, rhs: Any) -> Any:
     for x in (lhs, rhs):
         if isinstance(x, JAXSparse) and not isinstance(x, BCOO):
             raise refuse(f"a product with {type(x).__name__}", "use to_bcoo")
-    left, right = [x if isinstance(x, BCOO) else asarray(x) for x in (lhs, rhs)]
+    operands: list[Any] = [x if isinstance(x, BCOO) else asarray(x) for x in (lhs, rhs)]
+    left, right = operands
     if not left.ndim or not right.ndim:
         raise ShapeError("expected operands with at least one axis, got a scalar", hint="use *")
     stack = max(left.ndim, right.ndim) - 2
@@ -388,13 +390,14 @@ def multiply(mat: BCOO, other: Any) -> BCOO:
 @public_api
 def add(mat: BCOO, other: Any) -> Any:
     """Return the sum: sparse if both are, dense if ``other`` is dense and of the same shape."""
-    if not isinstance(other, JAXSparse):
+    if not isinstance(other, BCOO):
+        if isinstance(other, JAXSparse):
+            raise refuse(f"a sum with {type(other).__name__}", "use to_bcoo")
         dense = asarray(other)
         if dense.shape != mat.shape:
             raise refuse(f"the sum of a sparse array of shape {mat.shape} and a dense one of "
                          f"shape {dense.shape}")
         return mat.todense() + dense
-    check_sparse("the other operand", other, BCOO)
     if mat.shape != other.shape:
         raise ShapeError(f"expected sparse arrays of one shape, got {mat.shape} and "
                          f"{other.shape}")
