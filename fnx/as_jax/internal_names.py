@@ -8,7 +8,7 @@ placeholder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fnx.as_jax import partial_eval
@@ -61,11 +61,6 @@ def _stubs(module: str, **kinds: str) -> dict[str, Any]:
             for kind, names in kinds.items() for name in names.split()}
 
 
-def _initializer(name: str) -> Callable[..., Any]:
-    """Return a factory of an initializer that can be a default, and raises when it is used."""
-    return lambda *args, **kwargs: make_placeholder(f"jax.nn.initializers.{name}", "functions", ())
-
-
 _frames: dict[str, Any] = {"api_boundary": api_boundary, "register_exclusion": ignore,
                            "include_frame": always_false, "_exclude_paths": []}
 
@@ -101,8 +96,6 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "MutableHiType": HiType, "register_hitype": ignore, "instantiate_zeros": identity,
         "is_undefined_primal": always_false, "aval_method": identity, "aval_property": property,
         "control_flow_allowed_effects": EffectTypes()},
-    "jax.nn.initializers": {"orthogonal": _initializer("orthogonal"),
-                            "delta_orthogonal": _initializer("delta_orthogonal")},
     "jax.monitoring": dict.fromkeys((
         "record_event", "record_event_duration_secs", "record_event_time_span", "record_scalar",
         "register_event_listener", "register_event_duration_secs_listener",

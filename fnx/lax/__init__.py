@@ -33,6 +33,7 @@ from fnx.lax.slicing import *
 from fnx.lax.sorting import *
 
 if TYPE_CHECKING:  # loaded on first use
+    from fnx.lax import linalg
     from fnx.lax.bit_ops import *
     from fnx.lax.conv_shapes import *
     from fnx.lax.enums import *
@@ -84,7 +85,7 @@ _HOMES = {
                     "fnx.lax.parallel_permutes"),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),
     "bitcast_convert_type": "fnx.numpy.bits",
-    "with_sharding_constraint": "fnx.sharding",
+    "with_sharding_constraint": "fnx.sharding", "linalg": "fnx.lax.linalg",
 }
 
 __all__ = [

@@ -18,9 +18,10 @@ from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import ShapeError, lazy_module
 
 __all__ = [
-    "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",
-    "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "truncated_normal",
-    "uniform", "variance_scaling", "xavier_normal", "xavier_uniform", "zeros",
+    "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",
+    "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones",
+    "orthogonal", "truncated_normal", "uniform", "variance_scaling", "xavier_normal",
+    "xavier_uniform", "zeros",
 ]
 
 FanMode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
@@ -238,6 +239,53 @@ kaiming_normal, kaiming_uniform = he_normal, he_uniform
 xavier_normal, xavier_uniform = glorot_normal, glorot_uniform
 lecun_normal = _scaling_factory("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
 lecun_uniform = _scaling_factory("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
+
+
+@_docstr(scale="a factor.", column_axis="the axis whose vectors are orthonormal columns.",
+         raises=("ShapeError: the function gets a shape of fewer than two axes.",))
+def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
+               ) -> Initializer:
+    """Make an initializer of uniformly distributed orthogonal matrices.
+
+    If the shape is not square, the rows or the columns are orthonormal, whichever are fewer.
+    Source: Saxe et al., Exact solutions to the nonlinear dynamics of learning (2014).
+
+    >>> fnx.nn.initializers.orthogonal()(fnx.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
+        if len(shape) < 2:
+            raise ShapeError(f"expected at least two axes, got shape {shape}")
+        at = axes.normalize_axis(column_axis, len(shape))
+        columns = shape[at]
+        rest = tuple([n for i, n in enumerate(shape) if i != at])
+        q = random.orthogonal(key, math.prod(rest), (), t, columns)
+        return jnp.moveaxis(q.reshape(*rest, columns), -1, at) * jnp.asarray(scale, t)
+    return _make_initializer(draw, float if dtype is None else dtype)
+
+
+@_docstr(scale="a factor.", column_axis="the axis whose vectors are orthonormal columns.",
+         raises=("ShapeError: the function gets a shape that does not have 3 to 5 axes, or whose "
+                 "last axis is shorter than the one before it.",))
+def delta_orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1,
+                     dtype: DTypeLike | None = None) -> Initializer:
+    """Make an initializer of convolutions: an orthogonal matrix in the middle, zeros elsewhere.
+
+    Source: Xiao et al., Dynamical isometry and a mean field theory of CNNs (2018).
+
+    >>> fnx.nn.initializers.delta_orthogonal()(fnx.random.key(0), (3, 2, 2)).shape
+    (3, 2, 2)
+    """
+    def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
+        if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
+            raise ShapeError("expected 3 to 5 axes, the last at least as long as the one before "
+                             f"it, got shape {shape}")
+        matrix = orthogonal(scale, column_axis, t)(key, shape[-2:])
+        widths = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in shape[:-2]]
+        lifted = matrix.reshape((1,) * len(widths) + matrix.shape)
+        return jnp.pad(lifted, [*widths, (0, 0), (0, 0)])
+    return _make_initializer(draw, float if dtype is None else dtype)
+
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -75,8 +75,8 @@ _LAZY_MODULES = {
         "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from",
         "unravel_index"),
     "polynomials": (
-        "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
-        "vander"),
+        "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
+        "polyval", "vander"),
     "bits": ("packbits", "unpackbits"),
     "padding": ("pad",),
     "quantiles": (

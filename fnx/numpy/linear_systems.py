@@ -321,9 +321,9 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid
           ) -> tuple[Array, Array, Array, Array]:
     """Return the least-squares solutions of ``a @ x == b``, from singular values.
 
-    >>> x, _, rank, _ = jnp.linalg.lstsq(jnp.asarray([[1.0], [1.0]]), jnp.asarray([1.0, 3.0]))
+    >>> x, _, rank, _ = jnp.linalg.lstsq(jnp.asarray([[2.0], [0.0]]), jnp.asarray([1.0, 3.0]))
     >>> print(x, rank)
-    [2.] 1
+    [0.5] 1
     """
     x, y = promote_arrays("lstsq", asarray(a), asarray(b))
     if x.ndim != 2 or y.ndim not in (1, 2) or y.shape[0] != x.shape[0]:

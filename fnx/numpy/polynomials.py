@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+import fnx.numpy.base as base
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
@@ -11,6 +14,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import lazy_import
 from fnx.numpy.base import (
     broadcast_to,
     concatenate,
@@ -24,8 +28,11 @@ from fnx.numpy.base import (
 from fnx.numpy.manipulation import atleast_1d, trim_zeros
 from fnx.numpy.vector_math import convolve
 
+linalg = lazy_import("fnx.numpy.linalg")
+
 __all__ = [
-    "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval", "vander",
+    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
+    "polyval", "vander",
 ]
 
 _docstr = DocTemplate(
@@ -222,3 +229,57 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     factors = broadcast_to(column, (base.size, n - 1))
     powers = cumprod(concatenate([ones_like(column), factors], 1), 1).astype(base.dtype)
     return powers if increasing else flip(powers, 1)
+
+
+@_docstr("The coefficients, from the highest power down; with ``full`` also residuals, rank, "
+         "singular values and rcond; with ``cov`` also the covariance of the coefficients.",
+         x="the points: a vector.", y="the values: a vector, or a matrix with a column per fit.",
+         deg="the degree: an int.",
+         rcond="singular values below rcond times the largest count as zero; by default eps times "
+               "the number of points.",
+         full="whether to return what is known of the fit.",
+         w="weights of the residuals: a vector.",
+         cov='whether to return the covariance; "unscaled": without the factor of the residuals.',
+         raises=("ArgumentError: the degree is negative, or there are too few points to scale the "
+                 "covariance.", "ShapeError: the shapes do not match."))
+def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
+            w: ArrayLike | None = None, cov: Any = False) -> Any:
+    """Fit polynomials to points by least squares.
+
+    >>> print(jnp.round(jnp.polyfit(jnp.asarray([0.0, 1.0, 2.0]), jnp.asarray([1.0, 3.0, 5.0]), 1)))
+    [2. 1.]
+    """
+    order = arguments.check_int("deg", deg) + 1
+    points, values = promote_arrays("polyfit", asarray(x), asarray(y))
+    if order < 1:
+        raise ArgumentError(f"expected deg >= 0, got {deg}")
+    if points.ndim != 1 or not points.size or values.ndim not in (1, 2) or \
+            len(values) != points.size:
+        raise ShapeError("polyfit: expected a vector of points and as many rows of values, got "
+                         f"shapes {points.shape} and {values.shape}")
+    cutoff = len(points) * float(base.finfo(points.dtype).eps) if rcond is None else rcond
+    left, right = vander(points, order), values
+    if w is not None:
+        weights = asarray(w).astype(points.dtype)
+        if weights.shape != points.shape:
+            raise ShapeError(f"polyfit: expected weights of shape {points.shape}, got "
+                             f"{weights.shape}")
+        left = left * weights[:, None]
+        right = right * (weights if right.ndim == 1 else weights[:, None])
+    scale = base.sqrt((left * left).sum(0))
+    left = left / scale
+    c, residuals, rank, s = linalg.lstsq(left, right, cutoff)
+    c = c / (scale if c.ndim == 1 else scale[:, None])
+    if full:
+        return c, residuals, rank, s, asarray(cutoff)
+    if not cov:
+        return c
+    covariance = linalg.inv(left.T @ left) / (scale[:, None] * scale)
+    if cov == "unscaled":
+        factor = base.ones((1,), points.dtype)
+    elif len(points) <= order:
+        raise ArgumentError(f"expected more than {order} points to scale the covariance, got "
+                            f"{len(points)}", hint='use cov="unscaled"')
+    else:
+        factor = residuals / (len(points) - order)
+    return c, covariance * factor if values.ndim == 1 else covariance[:, :, None] * factor

@@ -32,7 +32,8 @@ _LAZY_MODULES = {
     "continuous": (
         "ball", "beta", "cauchy", "chisquare", "dirichlet", "double_sided_maxwell", "f",
         "gamma", "generalized_normal", "loggamma", "lognormal", "maxwell",
-        "multivariate_normal", "pareto", "rayleigh", "t", "triangular", "wald", "weibull_min"),
+        "multivariate_normal", "orthogonal", "pareto", "rayleigh", "t", "triangular",
+        "wald", "weibull_min"),
 }
 _HOMES = {name: f"fnx.random.{room}" for room, names in _LAZY_MODULES.items() for name in names}
 

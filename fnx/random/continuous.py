@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core.array import axes
+from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
@@ -33,6 +34,8 @@ from fnx.random.uniform_samplers import (
 )
 from fnx.transforms.vmap import vmap
 
+_MOST_UNROLLED = 16  # rows of a covariance whose factor is computed by fused elementwise kernels
+
 bit_ops = lazy_import("fnx.lax.bit_ops")
 custom_jvp = lazy_import("fnx.transforms.custom.jvp")
 special = lazy_import("fnx.scipy.special")
@@ -40,8 +43,8 @@ while_loop = lazy_import("fnx.transforms.control_flow.while_loop", "while_loop")
 
 __all__ = [
     "ball", "beta", "cauchy", "chisquare", "dirichlet", "double_sided_maxwell", "f", "gamma",
-    "generalized_normal", "loggamma", "lognormal", "maxwell", "multivariate_normal", "pareto",
-    "rayleigh", "t", "triangular", "wald", "weibull_min",
+    "generalized_normal", "loggamma", "lognormal", "maxwell", "multivariate_normal", "orthogonal",
+    "pareto", "rayleigh", "t", "triangular", "wald", "weibull_min",
 ]
 
 _docstr = DocTemplate(
@@ -412,9 +415,10 @@ def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
 
 
 @_docstr(mean="a vector or a batch.", cov="a positive definite matrix or a batch.",
-         shape="the result shape without its last axis.", method='"cholesky".',
+         shape="the result shape without its last axis.",
+         method='the factorization of cov: "cholesky"; "svd" or "eigh", also if it is singular.',
          raises=("ShapeError: mean and covariance do not match.",
-                 "ArgumentError: svd and eigh are not implemented."))
+                 "ArgumentError: there is no such method."))
 def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
                         shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
                         method: str = "cholesky", *, out_sharding: ShardingLike = None) -> Array:
@@ -424,9 +428,8 @@ def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
     (2,)
     """
     check_sharding(out_sharding)
-    if method != "cholesky":
-        raise ArgumentError(f"expected method 'cholesky', got {method!r}",
-                            hint="svd and eigh are not implemented")
+    if method not in ("cholesky", "svd", "eigh"):
+        raise ArgumentError(f"expected method 'cholesky', 'svd' or 'eigh', got {method!r}")
     kind = float_dtype(dtype)
     m, c = asarray(mean).astype(kind.np), asarray(cov).astype(kind.np)
     if m.ndim < 1 or c.shape[-2:] != (m.shape[-1],) * 2:
@@ -435,12 +438,15 @@ def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
     front = axes.broadcast_shapes(m.shape[:-1], c.shape[:-2])
     size = front if shape is None else axes.normalize_shape(shape)
     draws = normal(key, (*size, m.shape[-1]), kind)
-    return m + jnp.matvec(cholesky_factor(c), draws)
+    return m + jnp.matvec(_FACTORS[method](c), draws)
 
 
 def cholesky_factor(c: Array) -> Array:
-    """Return the lower Cholesky factor, computed column by column."""
+    """Return the lower Cholesky factor; of a few rows computed column by column."""
     n = c.shape[-1]
+    if n > _MOST_UNROLLED:
+        factor: Array = jnp.linalg.cholesky(c)
+        return factor
     columns: list[Array] = []
     for j in range(n):
         residual = c[..., j]
@@ -449,3 +455,41 @@ def cholesky_factor(c: Array) -> Array:
         column = residual / jnp.sqrt(residual[..., j:j + 1])
         columns.append(jnp.where(np.arange(n) < j, 0, column))
     return jnp.stack(columns, -1)
+
+
+def _svd_factor(c: Array) -> Array:
+    u, s, _ = jnp.linalg.svd(c)
+    factor: Array = u * jnp.sqrt(s[..., None, :])
+    return factor
+
+
+def _eigen_factor(c: Array) -> Array:
+    w, v = jnp.linalg.eigh(c)
+    return v * jnp.sqrt(w[..., None, :])
+
+
+_FACTORS: dict[str, Callable[[Array], Array]] = {
+    "cholesky": cholesky_factor, "svd": _svd_factor, "eigh": _eigen_factor}
+
+
+@_docstr(n="the number of rows: an int.", shape="batch axes.",
+         m="the number of columns; None: n. With n < m the rows are orthonormal.",
+         raises=("ArgumentError: n or m is not an int >= 0.",))
+def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+               m: int | None = None, *, out_sharding: ShardingLike = None) -> Array:
+    """Draw uniformly distributed orthogonal matrices.
+
+    Source: Mezzadri, How to generate random matrices from the classical compact groups (2007).
+
+    >>> random.orthogonal(random.key(0), 3, (2,)).shape
+    (2, 3, 3)
+    """
+    check_sharding(out_sharding)
+    rows = arguments.check_int("n", n)
+    columns = rows if m is None else arguments.check_int("m", m)
+    if min(rows, columns) < 0:
+        raise ArgumentError(f"expected n >= 0 and m >= 0, got {n} and {m}")
+    size = (*axes.normalize_shape(shape), max(rows, columns), min(rows, columns))
+    q, r = jnp.linalg.qr(normal(key, size, float_dtype(dtype)))
+    out: Array = q * jnp.sign(jnp.diagonal(r, 0, -2, -1))[..., None, :]
+    return jnp.swapaxes(out, -1, -2) if rows < columns else out

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # loaded on first use
         cluster,
         integrate,
         interpolate,
+        linalg,
         ndimage,
         optimize,
         signal,
@@ -18,8 +19,8 @@ if TYPE_CHECKING:  # loaded on first use
         stats,
     )
 
-__all__ = ["cluster", "integrate", "interpolate", "ndimage", "optimize", "signal", "sparse",
-           "spatial", "special", "stats"]
+__all__ = ["cluster", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
+           "sparse", "spatial", "special", "stats"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(

@@ -15,9 +15,8 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
     "eigenvalues of general matrices": (("numpy.roots",),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "factorizations and inverses of matrices": ((
-        "numpy.linalg.eig", "numpy.linalg.eigvals", "lax.linalg", "lax.linalg.*", "scipy.linalg",
-        "scipy.linalg.*", "numpy.polyfit", "random.orthogonal", "nn.initializers.orthogonal",
-        "nn.initializers.delta_orthogonal"),
+        "numpy.linalg.eig", "numpy.linalg.eigvals", "lax.linalg.eig", "scipy.linalg.dft",
+        "scipy.linalg.funm", "scipy.linalg.rsf2csf", "scipy.linalg.sqrtm"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
     "Fourier transforms": ((
         "numpy.fft", "numpy.fft.*", "lax.fft", "lax.FftType", "scipy.fft", "scipy.fft.*",
@@ -27,15 +26,14 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
     "functions of complex arguments": (("scipy.special.wofz", "scipy.special.sph_harm_y"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
 }
-_EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft",
-                "random.orthogonal": "numpy.linalg.qr", "nn.initializers.": "numpy.linalg.qr"}
+_EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft"}
 
 
 def find_unimplemented(path: str) -> tuple[str, str] | None:
     """Return (the part of JAX that a name belongs to, what to use instead), or None."""
     for feature, (patterns, instead) in UNIMPLEMENTED.items():
         if any(fnmatchcase(path, pattern) for pattern in patterns):
-            path_there = next((path.replace(old, new, 1) if not new.endswith("qr") else new
+            path_there = next((path.replace(old, new, 1)
                                for old, new in _EQUIVALENTS.items() if path.startswith(old)), path)
             return feature, instead.format(path_there)
     return None
