@@ -67,9 +67,13 @@ def interleave(parts: Parts) -> UOp:
 
 
 def separate(x: UOp) -> Parts:
-    """Return the two parts along the last axis."""
-    whole = [(0, n) for n in x.shape[:-1]]
-    re, im = [build.reshape(build.shrink(x, [*whole, (i, i + 1)]), x.shape[:-1]) for i in (0, 1)]
+    """Return the two parts along the last axis.
+
+    They are columns of a matrix of pairs, so that another shape of them is one, too.
+    """
+    n = math.prod(x.shape[:-1])
+    flat = build.reshape(x, (n, 2))
+    re, im = [build.reshape(build.shrink(flat, [(0, n), (i, i + 1)]), x.shape[:-1]) for i in (0, 1)]
     return re, im
 
 
