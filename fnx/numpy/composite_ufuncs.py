@@ -6,11 +6,11 @@ import math
 from typing import Any, overload
 
 from fnx.core.array import arguments
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray, dtype_and_weak, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
 from fnx.core.ir import build, dtypes
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, DTypeError
 from fnx.core.support.process import lazy_import
 from fnx.numpy.dtypes import finfo
 from fnx.numpy.ufuncs import (
@@ -94,6 +94,7 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
         An Array of the shape and dtype that all are broadcast and promoted to.
 
     Raises:
+        DTypeError: an operand is complex: complex numbers have no range.
         ShapeError: the shapes do not broadcast.
 
     >>> import fnx.numpy as jnp
@@ -101,6 +102,9 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
     Array([1, 1, 2, 2], dtype=int32)
     """
     x = asarray(arr)
+    if any(dtype_and_weak(as_operand(v))[0].is_complex for v in (x, min, max) if v is not None):
+        raise DTypeError("expected real numbers, got complex ones, which have no range",
+                         hint="clip x.real and x.imag, or scale by abs(x)")
     if min is not None:
         x = maximum(min, x)
     return x if max is None else minimum(max, x)

@@ -288,7 +288,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     """Return ``num`` evenly spaced numbers from start to stop, on a new axis.
 
     Args:
-        start: the first number; numbers or Arrays, which become floats.
+        start: the first number; numbers or Arrays, which become floats or stay complex.
         stop: the last number; without ``endpoint``, the one after the last.
         num: how many numbers; static under tracing.
         endpoint: whether ``stop`` is included.
@@ -315,6 +315,13 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     n_steps = n - 1 if endpoint else n
     shape = (n, *a.shape)
     t = dtype_or_default(dtype, a.dtype)
+    if a.dtype.is_complex:
+        parts = [linspace(Array(part(a)), Array(part(b)), n, endpoint, True, None, axis)
+                 for part in (build.real, build.imag)]
+        result, step = (Array(build.complex_number(*[x._node for x in pair]))
+                        for pair in zip(*parts))
+        result = Array(build.cast(result._node, t))
+        return (result, step) if retstep else result
     index, low, high = (Expr(build.expand(x, shape)) for x in (
         build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
     # integer results must not be rounded twice

@@ -279,10 +279,10 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     6.0
     """
     k = asarray(x2)
-    if k._dtype.is_float:
-        raise DTypeError(f"expected integer exponents, got {k._dtype}",
-                         hint="convert them with .astype(int), or multiply by 2**x2")
     x = Array(domain_node("inexact", x1))
+    if k._dtype.is_inexact or x._dtype.is_complex:
+        raise DTypeError(f"expected real numbers and integer exponents, got {x._dtype} and "
+                         f"{k._dtype}", hint="multiply by 2**x2")
     if k._dtype.bits >= 32:  # clipped so that it fits int32
         k = k.clip(None if k._dtype.kind == "uint" else -_MAX_EXPONENT, _MAX_EXPONENT)
     shape = axes.broadcast_shapes(x.shape, k.shape)

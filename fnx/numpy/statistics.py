@@ -156,8 +156,8 @@ def _nan_spread(has_root: bool, a: ArrayLike, axis: AxisLike = None,
     center = reductions.mean(x, axis, None, None, True, where=used) if mean is None else \
         asarray(mean)
     deviation = x - center
-    total = sum(deviation * deviation, axis, None, None, keepdims, None, used)
-    count = sum(broadcast_to(asarray(used), x.shape), axis, x.dtype, None, keepdims)
+    total = sum((deviation * deviation.conj()).real, axis, None, None, keepdims, None, used)
+    count = sum(broadcast_to(asarray(used), x.shape), axis, total.dtype, None, keepdims)
     divisor = count - arguments.check_number("ddof", ddof)
     variance = chosen(divisor > 0, total / chosen(divisor > 0, divisor, 1), np.nan)
     return sqrt(variance) if has_root else variance

@@ -19,7 +19,7 @@ DTYPES = {
     "b": "bool", "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u4": "uint4", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
     "e4": "float8_e4m3fn", "e5": "float8_e5m2", "bf16": "bfloat16", "f16": "float16",
-    "f32": "float32", "f64": "float64"}
+    "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 SHAPES: dict[str, tuple[int, ...]] = {
     "0d": (), "none": (0,), "3x0": (3, 0), "1": (1,), "3": (3,), "37": (37,), "2x3": (2, 3),
     "3x3": (3, 3), "2x1": (2, 1), "2x1x3": (2, 1, 3)}
@@ -28,6 +28,7 @@ FLOATS = ("bf16", "f16", "f32")
 PLAIN = (*WHOLE, *FLOATS)                 # in both modes
 STORED = ("i4", "u4", "e4", "e5")         # not part of promotion
 WIDE = ("i64", "u64", "f64")              # under x64 only
+COMPLEX = ("c64", "c128")                 # the latter under x64 only
 # JAX's Euclidean algorithm never ends if the minimum of a dtype is among the operands.
 ENDLESS = re.compile(r"jnp\.(?:gcd|lcm)\(.*\bi\d+_odd")
 # Nor do its float64 incomplete gamma functions and their derivatives, for some pairs of these.
@@ -44,6 +45,8 @@ def _odd(dtype: str) -> Any:
     t = _numbers(dtype)
     if dtype == "bool":
         return np.array([True, False])
+    if "complex" in dtype:  # tests/transforms/test_complex.py has infinities
+        return np.array([0, 1, -1.5, 2j, -0.5j, 3 - 4j, -2 + 1e-3j, 0.3 + 20j, -7 - 7j], t)
     if "float" in dtype:
         with np.errstate(all="ignore"):
             return np.array(ODD_FLOATS, np.float64).astype(t)
@@ -57,6 +60,8 @@ def _filled(dtype: str, shape: tuple[int, ...]) -> Any:
     count = int(np.prod(shape))
     if dtype == "bool":
         return (np.arange(count) % 3 != 1).reshape(shape)
+    if "complex" in dtype:
+        return _filled("float64", shape) + 1j * _filled("float64", shape[::-1]).reshape(shape)
     if "float" in dtype:
         x = np.sin(np.arange(count) * 1.7 + 0.4) * 2.2 + 0.3
         return np.round(x * 8).reshape(shape).astype(_numbers(dtype)) / _numbers(dtype).type(8)
@@ -68,7 +73,7 @@ def operands(jnp: Any, x64: bool) -> dict[str, Any]:
     """Return all operands by name."""
     found = {}
     for short, dtype in DTYPES.items():
-        if x64 or short not in WIDE:
+        if x64 or short not in (*WIDE, "c128"):
             for name, shape in SHAPES.items():
                 found[f"{short}_{name}"] = jnp.asarray(_filled(dtype, shape), dtype)
             found[f"{short}_odd"] = jnp.asarray(_odd(dtype), dtype)
@@ -77,7 +82,7 @@ def operands(jnp: Any, x64: bool) -> dict[str, Any]:
 
 def differentiable(expression: str) -> list[str]:
     """Return the operands of an expression whose gradients are compared."""
-    names = dict.fromkeys(re.findall(r"\bf(?:32|64)_\w+", expression))
+    names = dict.fromkeys(re.findall(r"\b(?:f32|f64|c64|c128)_\w+", expression))
     return [n for n in names if "none" not in n and "x0" not in n]
 
 
@@ -277,17 +282,54 @@ MADE = [text.format(repr(t)) for text in _MADE for t in DTYPES.values()] + [
     "jnp.frombuffer(b'abcdefgh', 'int32')", "jnp.fromstring('1 2 3', 'int32', sep=' ')",
     "jnp.fromiter([1, 2], 'float32')", "jnp.broadcast_shapes((2, 1), (3,))",
     "lax.broadcast_shapes((2, 1), (3,))", "jnp.einsum_path('ij,jk->ik', f32_2x3, f32_3x3)[0]"]
+ON_COMPLEX = [
+    *_over(_UNARY, "jnp", ("{f}({t}_{s})",), COMPLEX, ("0d", "2x3", "odd")),
+    *_over(_LAX_UNARY, "lax", ("{f}({t}_odd)",), COMPLEX, "1"),
+    *_over("sigmoid silu swish tanh softplus", "nn", ("{f}({t}_37)",), COMPLEX, "1"),
+    *_over(_BINARY, "jnp", (*_PAIRS, *_WITH_NUMBERS, "{f}({t}_odd, 0.5 - 2j)", "{f}(2j, {t}_3)",
+                            "{f}(f32_3, {t}_3)", "{f}({t}_2x3, i32_3)", "{f}(1j, f32_3)"),
+           COMPLEX, "1"),
+    *_over(_LAX_BINARY, "lax", _SAME, COMPLEX, "1"),
+    *_over(_FOLDS, "jnp", ("{f}({t}_{s})", "{f}({t}_{s}, axis=0)",
+                           "{f}({t}_{s}, axis=-1, keepdims=True)"), COMPLEX, ("3x0", "2x3")),
+    *_over("max min prod sum", "jnp", ("{f}({t}_2x3, initial=2j, where=f32_3 > 1)",), COMPLEX, "1"),
+    *_over("mean std var", "jnp", ("{f}({t}_2x3, where=f32_3 > 0)",), COMPLEX, "1"),
+    *_over(_RUNNING, "jnp", ("{f}({t}_2x3)", "{f}({t}_2x3, axis=0)"), COMPLEX, "1"),
+    *_over("cumsum cumprod", "lax", ("{f}({t}_2x3, 1)", "{f}({t}_37, reverse=True)"), COMPLEX, "1"),
+    *_over("sort argsort unique lexsort sort_complex", "jnp", ("{f}({t}_37)", "{f}({t}_2x3)"),
+           COMPLEX, "1"),
+    *[text.format(f"{t}_2x3") for text in _MOVES for t in COMPLEX],
+    *[text.format(t) for text in _PRODUCTS for t in COMPLEX],
+    *[text.format(t) for t in COMPLEX for text in (
+        "-{0}_odd", "abs({0}_odd)", "+{0}_odd", "{0}_odd ** 2", "{0}_odd ** -1", "2 ** {0}_3",
+        "{0}_3 ** 0.5", "{0}_odd * 2j", "1 - {0}_odd", "{0}_odd == 1.5", "{0}_odd != {0}_odd",
+        "{0}_3.sum()", "{0}_3.mean()", "{0}_3.dot({0}_3)", "{0}_3.item(0)", "{0}_3.tolist()",
+        "{0}_2x3.T", "{0}_3.real", "{0}_3.imag", "{0}_3.conj()", "{0}_3.conjugate()",
+        "{0}_3.var()", "{0}_3.any()", "{0}_3.nbytes", "complex({0}_0d)", "{0}_2x3 @ f32_3x3",
+        "f32_2x3 @ {0}_3x3", "jnp.einsum('ij,j->i', {0}_2x3, f32_3)", "jnp.fill_diagonal({0}_3x3, "
+        "1j, inplace=False)", "lax.conj({0}_3)", "lax.real({0}_3)", "lax.imag({0}_3)",
+        "jnp.iscomplexobj({0}_3)", "{0}_2x3.at[0].set(2j)", "{0}_2x3.at[:, 1].add(1j)",
+        "lax.map(lambda z: z * 1j, {0}_3)", "lax.fori_loop(0, 3, lambda i, z: z * z + 1j, {0}_3)",
+        "vmap(lambda z: z @ z)({0}_2x3)", "jnp.array([1j, 2, 2.5])", "jnp.asarray(1j)",
+        "jnp.asarray([1, 2], {0}_3.dtype)", "jnp.linspace(0, 1j, 4)", "jnp.full((2,), 1j)",
+        "random.normal(k, (3,), {0}_3.dtype)")],
+    "lax.complex(f32_3, f32_3)", "lax.complex(f64_3, f64_3)", "lax.complex(1.0, f32_2x3)",
+    *[f"jnp.issubdtype('complex64', jnp.{kind})" for kind in (
+        "complexfloating", "inexact", "floating", "number")],
+    *[f"jnp.promote_types('complex64', '{t}')" for t in DTYPES.values()],
+    *[f"jnp.result_type({t}_3, 1j)" for t in DTYPES if t not in ("e4", "e5", "i4", "u4")]]
 FAMILIES = {
     "wide unary": UNARY, "wide lax unary": LAX_UNARY, "wide activations": ACTIVATIONS,
     "wide special": SPECIAL_UNARY, "wide binary": BINARY, "wide lax binary": LAX_BINARY,
     "wide special binary": SPECIAL_BINARY, "wide folds": FOLDS, "wide running": RUNNING,
     "wide arranged": ARRANGED, "wide sorted": SORTED, "wide products": PRODUCTS,
-    "wide casts": CASTS, "wide operators": OPERATORS, "wide made": MADE}
+    "wide casts": CASTS, "wide operators": OPERATORS, "wide made": MADE,
+    "wide complex": ON_COMPLEX}
 
 
 def families(x64: bool) -> dict[str, list[str]]:
     """Return the families of a mode; without x64 those that name no 64-bit operand."""
-    wide = re.compile(r"\b[iuf]64_|'u?int64'|'float64'")
+    wide = re.compile(r"\b[iuf]64_|\bc128_|'u?int64'|'float64'|'complex128'")
     return {name: [e for e in dict.fromkeys(calls) if (x64 or not wide.search(e))
                    and not ENDLESS.match(e)]
             for name, calls in FAMILIES.items()}

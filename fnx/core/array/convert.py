@@ -67,6 +67,8 @@ def product_dtype(name: str, operand_dtype: DType, preferred: Any) -> DType:
         DTypeError: the operands are integers of more bits.
     """
     t = parse_dtype(preferred)
+    if operand_dtype.is_complex and not t.is_complex:
+        raise complex_to_real_error(t)
     if operand_dtype.is_integer and t.bits < operand_dtype.bits:
         raise DTypeError(f"{name}: expected a preferred_element_type of at least "
                          f"{operand_dtype.bits} bits "

@@ -107,7 +107,7 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
 
 def default_fill(x: UOp) -> UOp:
     """Return JAX's fill value for out-of-bounds indices."""
-    value = {"float": float("nan"), "bool": True}.get(x.dtype.kind)
+    value = {"float": float("nan"), "complex": complex("nan"), "bool": True}.get(x.dtype.kind)
     if value is None:
         value = max_value(x.dtype) if x.dtype.kind == "uint" else min_value(x.dtype)
     return build.const(value, x.dtype)

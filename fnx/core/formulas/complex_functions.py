@@ -160,12 +160,12 @@ def less_equal(a: Expr, b: Expr) -> Expr:
     return (real(a) < real(b)) | real(a).eq(real(b)) & (imag(a) <= imag(b))
 
 
-def maximum(a: Expr, b: Expr) -> Expr:
-    return where(isnan(a) | less(b, a), a, b)
-
-
-def minimum(a: Expr, b: Expr) -> Expr:
-    return where(isnan(a) | less(a, b), a, b)
+def _winner(wins: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    """Return the operand that wins, or that is NaN; equal ones share the derivative."""
+    def chosen(a: Expr, b: Expr) -> Expr:
+        mean = _scale(a, 0.5) + _scale(b, 0.5)
+        return where(isnan(a) | wins(a, b), a, where(a.eq(b), mean, b))
+    return chosen
 
 
 def fmax(a: Expr, b: Expr) -> Expr:
@@ -182,10 +182,12 @@ def arctan2(y: Expr, x: Expr) -> Expr:
 
 
 def logaddexp(a: Expr, b: Expr) -> Expr:
-    """log(exp(a) + exp(b)), from the operand with the larger real part."""
+    """log(exp(a) + exp(b)), from the operand with the larger real part; the angle is in -pi..pi."""
     a_is_larger = real(a) > real(b)
     high, low = where(a_is_larger, a, b), where(a_is_larger, b, a)
-    return where(real(high).eq(-math.inf), high, high + log1p(exp(low - high)))
+    out = where(real(high).eq(-math.inf), high, high + log1p(exp(low - high)))
+    turns = rint(imag(out) / (2 * math.pi))
+    return complex_number(real(out), imag(out) - turns * (2 * math.pi))
 
 
 def sinc(z: Expr) -> Expr:
@@ -197,23 +199,28 @@ def sinc(z: Expr) -> Expr:
     return where(near, series, sin(t) / t)
 
 
+def _sigmoid(z: Expr) -> Expr:
+    return 1 / (1 + exp(-z))
+
+
 _LOG2 = math.log(2.0)
 
 FORMULAS: dict[str, Callable[..., Expr]] = {
     "multiply": multiply, "divide": divide, "div": divide, "reciprocal": lambda z: 1 / z,
     "real": real, "imag": imag, "conjugate": conjugate, "absolute": absolute, "sign": sign,
-    "sinh": sinh, "cosh": cosh, "arcsinh": arcsinh,
-    "arctanh": arctanh, "arccos": arccos, "arccosh": arccosh, "rint": _of_parts(rint),
-    "isinf": isinf, "isfinite": isfinite, "less": less, "less_equal": less_equal,
-    "greater": lambda a, b: less(b, a), "greater_equal": lambda a, b: less_equal(b, a),
-    "maximum": maximum, "minimum": minimum, "fmax": fmax, "fmin": fmin, "arctan2": arctan2,
-    "logaddexp": logaddexp, "sinc": sinc,
+    "sinh": sinh, "cosh": cosh, "arcsinh": arcsinh, "arctanh": arctanh, "arccos": arccos,
+    "arccosh": arccosh, "arctan2": arctan2, "sinc": sinc, "logaddexp": logaddexp,
+    "isinf": isinf, "isfinite": isfinite, "rint": _of_parts(rint),
+    "less": less, "less_equal": less_equal, "greater": lambda a, b: less(b, a),
+    "greater_equal": lambda a, b: less_equal(b, a), "fmax": fmax, "fmin": fmin,
+    "maximum": _winner(lambda a, b: less(b, a)), "minimum": _winner(less),
     "power": lambda a, b: a ** b, "float_power": lambda a, b: a ** b,
     "exp2": lambda z: exp(_scale(z, _LOG2)), "log2": lambda z: _scale(log(z), 1 / _LOG2),
     "log10": lambda z: _scale(log(z), 1 / math.log(10.0)),
     "logaddexp2": lambda a, b: _scale(logaddexp(_scale(a, _LOG2), _scale(b, _LOG2)), 1 / _LOG2),
     "deg2rad": lambda z: _scale(z, math.pi / 180), "rad2deg": lambda z: _scale(z, 180 / math.pi),
-    "sigmoid": lambda z: 1 / (1 + exp(-z))}
+    "sigmoid": _sigmoid, "silu": lambda z: z * _sigmoid(z),
+    "softplus": lambda z: logaddexp(z, z.like(0))}
 SAME = frozenset({
     "add", "subtract", "equal", "not_equal", "negative", "positive",
     "square", "isnan", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "sin",

@@ -203,11 +203,11 @@ def logarithm_of_1_plus(z: Pair) -> Pair:
 
 
 def power(a: Pair, b: Pair) -> Pair:
-    """exp(b log(a)); 1 if b is 0, and 0**b is 0 for a positive real part of b, else NaN."""
+    """exp(b log(a)); 1 if b is 0, and 0**b is 0 for a positive b, else NaN."""
     is_zero = a[0].eq(0) & a[1].eq(0)
     base = where(is_zero, 1, a[0]), a[1]
     re, im = exponential(multiply(b, logarithm(base)))
-    of_zero = where(b[0] > 0, b[0].like(0), math.nan)
+    of_zero = where((b[0] > 0) & b[1].eq(0), b[0].like(0), math.nan)
     is_one = b[0].eq(0) & b[1].eq(0)
     return where(is_one, 1, where(is_zero, of_zero, re)), \
         where(is_one, 0, where(is_zero, of_zero, im))
