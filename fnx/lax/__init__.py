@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # loaded on first use
     from fnx.lax.gamma_beta import gammaln as lgamma
     from fnx.lax.implicit import *
     from fnx.lax.parallel_permutes import *
+    from fnx.lax.ragged import *
     from fnx.lax.special_functions import i0e as bessel_i0e
     from fnx.lax.special_functions import i1e as bessel_i1e
     from fnx.numpy import (
@@ -84,6 +85,8 @@ _HOMES = {
     **dict.fromkeys(("all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"),
                     "fnx.lax.parallel_permutes"),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),
+    **dict.fromkeys(("RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"),
+                    "fnx.lax.ragged"),
     "bitcast_convert_type": "fnx.numpy.bits",
     "with_sharding_constraint": "fnx.sharding", "linalg": "fnx.lax.linalg",
 }

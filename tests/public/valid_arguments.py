@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.sharding import PartitionSpec
 
@@ -146,3 +147,13 @@ BY_FUNCTION |= {
     "fnx.scipy.optimize.minimize": {"fun": lambda x: jnp.sum(x * x), "x0": LINE},
 }
 KEYWORDS["fnx.scipy.optimize.minimize"] = {"method": "BFGS"}
+BY_FUNCTION |= {
+    "fnx.scipy.special.sph_harm_y": {"n": WHOLE, "m": WHOLE * 0, "theta": LINE, "phi": LINE},
+    "fnx.numpy.polyfit": {"x": LINE, "y": LINE, "deg": 1},
+    "fnx.lax.ragged_dot": {"lhs": SQUARE, "rhs": np.ones((2, 3, 2), np.float32),
+                           "group_sizes": WHOLE[:2] + 1},
+    "fnx.lax.ragged_dot_general": {
+        "lhs": SQUARE, "rhs": np.ones((2, 3, 2), np.float32), "group_sizes": WHOLE[:2] + 1,
+        "ragged_dot_dimension_numbers": lax.RaggedDotDimensionNumbers(
+            (([1], [1]), ([], [])), [0], [0])},
+}

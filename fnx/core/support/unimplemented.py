@@ -23,8 +23,6 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
         "scipy.signal.fftconvolve", "scipy.signal.*stft", "scipy.signal.csd",
         "scipy.signal.welch"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
-    "functions of complex arguments": (("scipy.special.wofz", "scipy.special.sph_harm_y"),
-        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
 }
 _EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft"}
 

@@ -20,7 +20,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_float
-from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError, lazy_module
+from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 from fnx.scipy.spatial import quaternions
 
 __all__ = ["Rotation", "Slerp"]
@@ -238,11 +238,7 @@ class Rotation(NamedTuple):
             asarray(weights).astype(self.quat.dtype)
         if w.shape != (n,):
             raise ShapeError(f"expected weights of shape ({n},), got {w.shape}")
-        eigh: Any = vars(jnp.linalg).get("eigh")
-        if eigh is None:
-            raise NotBuiltError("the mean of rotations needs eigenvectors, which come later",
-                                hint="normalize the mean of quaternions of one half space")
-        return Rotation(eigh((w * self.quat.T) @ self.quat)[1][:, -1])
+        return Rotation(jnp.linalg.eigh((w * self.quat.T) @ self.quat)[1][:, -1])
 
     @property
     def single(self) -> bool:

@@ -39,18 +39,18 @@ if TYPE_CHECKING:  # loaded on first use
         wrapcauchy,
     )
     from fnx.scipy.stats.descriptive import mode, rankdata, sem
+    from fnx.scipy.stats.kde import gaussian_kde
 
 __all__ = [
     "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma",
-    "gennorm", "geom", "gumbel_l", "gumbel_r", "laplace", "logistic", "mode", "multinomial",
-    "multivariate_normal", "nbinom", "norm", "pareto", "poisson", "rankdata", "sem", "t",
-    "truncnorm", "uniform", "vonmises", "wrapcauchy",
+    "gaussian_kde", "gennorm", "geom", "gumbel_l", "gumbel_r", "laplace", "logistic", "mode",
+    "multinomial", "multivariate_normal", "nbinom", "norm", "pareto", "poisson", "rankdata", "sem",
+    "t", "truncnorm", "uniform", "vonmises", "wrapcauchy",
 ]
 
-_DESCRIPTIVE = ("mode", "rankdata", "sem")
+_HOMES = {**dict.fromkeys(("mode", "rankdata", "sem"), "descriptive"), "gaussian_kde": "kde"}
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(
-        __name__, __all__, frozenset({"gaussian_kde"}),
-        {name: "fnx.scipy.stats.descriptive" if name in _DESCRIPTIVE else f"fnx.scipy.stats.{name}"
-         for name in __all__})
+        __name__, __all__,
+        modules={name: f"fnx.scipy.stats.{_HOMES.get(name, name)}" for name in __all__})
