@@ -35,7 +35,7 @@ def _rational_coefficients(terms: int) -> tuple[float, np.ndarray]:
 _SCALE, _COEFFICIENTS = _rational_coefficients(WOFZ_TERMS)
 
 
-@custom_jvp
+@custom_jvp[[Array], Array]
 def _faddeeva(z: Array) -> Array:
     """Return w(z): by a rational function above the real axis, by w(z) = 2 exp(-z z) - w(-z) below.
     """
