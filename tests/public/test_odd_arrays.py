@@ -59,7 +59,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
 REFUSED: dict[str, Callable[[], Any]] = {
     "unmasked": lambda: np.ma.MaskedArray(_base()),
     "masked": lambda: np.ma.MaskedArray(_base(), _base() > 3),
-    "complex": lambda: np.array([1j]), "text": lambda: np.array(["a"]),
+    "long complex": lambda: np.array([1j], np.clongdouble), "text": lambda: np.array(["a"]),
     "bytes": lambda: np.array([b"a"]), "objects": lambda: np.array([1, None], object),
     "records": lambda: np.zeros(2, [("x", "f4")]), "dates": lambda: np.array(["2020"], "M8[Y]"),
     "spans": lambda: np.array([3], "m8[s]"), "void": lambda: np.zeros(2, "V4"),

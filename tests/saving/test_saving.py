@@ -35,7 +35,7 @@ def state(seed: int = 0) -> Any:
     """A tree with leaves of all types, ranks and kinds, of sizes that are not multiples of 64."""
     draw = np.random.default_rng(seed)
     arrays = {t.name: jnp.asarray(draw.integers(0, 2, (3, 5))).astype(t) for t in dtypes.USER
-              if t.name not in ("int4", "uint4")}
+              if t.name not in ("int4", "uint4", "complex128")}
     return {"arrays": arrays, "layers": [Pair(jnp.asarray(draw.normal(size=(16, 16)), "float32"),
                                               jnp.zeros(0)), None, (jnp.asarray(2.5), )],
             "step": 3, "rate": 0.1, "on": True, "numpy": draw.normal(size=(2, 3)),
@@ -196,8 +196,8 @@ def test_mistakes_name_leaf_and_cure(path: Path) -> None:
         fnx.save(path, {"a": ["text"]})
     with pytest.raises(DTypeError, match=r"leaf a: .*object"):
         fnx.save(path, {"a": np.array([None])})
-    with pytest.raises(DTypeError, match=r"leaf a: .*complex128"):
-        fnx.save(path, {"a": np.array([1j])})
+    with pytest.raises(DTypeError, match=r"leaf a: .*complex256"):
+        fnx.save(path, {"a": np.array([1j], np.clongdouble)})
     with pytest.raises(CheckpointError, match="64 bits"):
         fnx.save(path, {"a": 1 << 70})
     with pytest.raises(CheckpointError, match=r"unique leaf names, got a\.b.*\['a\.b'\]"):
@@ -416,7 +416,7 @@ BAD_NPZ = {
     "code": zipped([("a.npy", ONE.replace(b"'<f8'", b"exit()"))]),
     "header": zipped([("a.npy", ONE.replace(b"(4,)", b"(-4,"))]),
     "text shape": zipped([("a.npy", ONE.replace(b"(4,)", b"'4'#"))]),
-    "complex": zipped([("a.npy", npy([1j]))]), "records": zipped([("a.npy", npy(np.zeros(
+    "complex": zipped([("a.npy", npy(np.zeros(2, np.clongdouble)))]), "records": zipped([("a.npy", npy(np.zeros(
         2, "i4,f4")))]), "texts": zipped([("a.npy", npy(["a"]))]), "bytes of ml_dtypes": zipped(
         [("a.npy", npy(np.zeros(2, "V2")))]),
     "bzip2": zipped([("a.npy", ONE)], zipfile.ZIP_BZIP2),
