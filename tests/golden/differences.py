@@ -70,7 +70,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"special\.(?:poch|boxcox|rel_entr|kl_div|spence|beta(?:ln)?)", "JAX.*nan",
      "finite, or limits"),
     (r"special\.(?:beta\(b?f16_odd|kl_div\(.*f16)", "values", "rounded once"),
-    (r"dot_product_attention\(f64", "values", "of float64: JAX's softmax is of float32"),
+    (r"dot_product_attention\((?:f64|c128)", "values", "of float64: JAX's softmax is of float32"),
     (r"asarray\(300, 'u?int4'", "OverflowedError", "numbers that don't fit are refused"),
     (r"zeta\(|polygamma\(", r"values: .*(?:nan|inf)", "at whole q <= 0 inf, as SciPy"),
     (r"norm\.ppf\(|owens_t\(", r"float(?:16|32)\[.*JAX float", "of the dtype of its arguments"),
@@ -84,6 +84,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
      r"\.(?:multiply|max)|(?:argmax|argmin)\(c", "refuses",
      "complex numbers are ordered by functions, not by scatters"),
     (r"lax\.dot\(c.*preferred_element_type", "", "a real product of complex numbers is refused"),
+    (r"(?:arctan2|atan2)\(c", r"values: \[-?3\.14", "on the branch cut"),
     (r"lax\.clamp\(c", "values", "the minimum of a maximum, by order"),
     # ---- derivatives
     (r"^grad\(.*(?:\bsign\(c|arc?cosh\(c|acosh\(c)", "values",

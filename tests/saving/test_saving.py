@@ -416,7 +416,8 @@ BAD_NPZ = {
     "code": zipped([("a.npy", ONE.replace(b"'<f8'", b"exit()"))]),
     "header": zipped([("a.npy", ONE.replace(b"(4,)", b"(-4,"))]),
     "text shape": zipped([("a.npy", ONE.replace(b"(4,)", b"'4'#"))]),
-    "complex": zipped([("a.npy", npy(np.zeros(2, np.clongdouble)))]), "records": zipped([("a.npy", npy(np.zeros(
+    "long complex": zipped([("a.npy", npy(np.zeros(2, np.clongdouble)))]),
+    "records": zipped([("a.npy", npy(np.zeros(
         2, "i4,f4")))]), "texts": zipped([("a.npy", npy(["a"]))]), "bytes of ml_dtypes": zipped(
         [("a.npy", npy(np.zeros(2, "V2")))]),
     "bzip2": zipped([("a.npy", ONE)], zipfile.ZIP_BZIP2),
