@@ -12,7 +12,7 @@ import fnx.numpy as jnp
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
 from fnx.core.formulas import fft_plan
-from fnx.lax import fft_core
+from fnx.numpy import fft_core
 
 
 @public_api

@@ -16,7 +16,7 @@ elements that are a stride apart become r adjacent blocks, so the result is in o
 
 Many rows of a short length are one step: 16 of them are transposed as they are loaded and stored.
 
-A length with a larger prime factor has no plan (lax/fft_core.py uses Bluestein's algorithm).
+A length with a larger prime factor has no plan (numpy/fft_core.py uses Bluestein's algorithm).
 
 >>> [(step.n, step.inner) for step in plan(1000, 1).steps]
 [(25, 40), (40, 25)]

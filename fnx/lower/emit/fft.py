@@ -29,6 +29,7 @@ from fnx.core.ir.uop import UOp
 from fnx.lower.emit.builder import ProgramBuilder
 
 _VECTOR_BYTES = 64
+_PART_BYTES = 16  # inside which lanes are moved by cheap instructions
 _PAD = 16  # columns to which tables are padded (core/formulas/fft_plan.py)
 Complex = tuple[UOp, UOp]
 
@@ -315,21 +316,23 @@ class _FftEmitter:
         b.close([])
 
     def _transpose(self, source: UOp, target: UOp) -> None:
-        """Transpose a square of lanes: blocks of 1, 2, 4 ... are exchanged."""
+        """Transpose a square of lanes: elements of two rows are interleaved inside parts of 128
+        bits, then halves of parts; both are one instruction on most machines."""
         b, lanes = self.b, self.lanes
         rows = [self.load(self.scratch, b.plus(source, lanes * i)) for i in range(lanes)]
-        size = 1
-        while size < lanes:
-            low = [j + lanes - size if j & size else j for j in range(lanes)]
-            high = [j + lanes if j & size else j + size for j in range(lanes)]
+        width = _PART_BYTES // self.t.itemsize
+        distance = 1
+        while distance < lanes:
+            low, high = _interleave(lanes, width, distance) if distance < width else \
+                _even_and_odd(lanes, width)
             for i in range(lanes):
-                if not i & size:
-                    first, second = rows[i], rows[i | size]
-                    rows[i] = self.shuffle(first, second, low)
-                    rows[i | size] = self.shuffle(first, second, high)
-            size *= 2
-        for i, row in enumerate(rows):
-            self.store(self.scratch, b.plus(target, lanes * i), row)
+                if not i & distance:
+                    x, y = rows[i], rows[i | distance]
+                    rows[i], rows[i | distance] = self.shuffle(x, y, low), self.shuffle(x, y, high)
+            distance *= 2
+        order = _columns(lanes, width)
+        for row, column in zip(rows, order):
+            self.store(self.scratch, b.plus(target, lanes * column), row)
 
     # ---- stages
 
@@ -386,3 +389,37 @@ class _FftEmitter:
         at = self.b.plus(self.b.plus(base, self.b.integer(ops.MUL, row, width)), self.column)
         half = self.b.divide(width, 2)
         return self.load(self.table, at), self.load(self.table, self.b.plus(at, half))
+
+
+def _interleave(lanes: int, width: int, size: int) -> tuple[list[int], list[int]]:
+    """Return the lanes of two vectors that interleave blocks of their low and of their high halves,
+    in each part of ``width`` lanes."""
+    low, high = [], []
+    for part in range(0, lanes, width):
+        for out, start in ((low, part), (high, part + width // 2)):
+            for block in range(start, start + width // 2, size):
+                out += [*range(block, block + size), *range(block + lanes, block + size + lanes)]
+    return low, high
+
+
+def _even_and_odd(lanes: int, width: int) -> tuple[list[int], list[int]]:
+    """Return the lanes of the even parts of two vectors, and of the odd ones."""
+    low, high = [[lane for part in range(start, 2 * lanes, 2 * width)
+                  for lane in range(part, part + width)] for start in (0, width)]
+    return low, high
+
+
+def _columns(lanes: int, width: int) -> list[int]:
+    """Return which column of the square each vector of ``_transpose`` is."""
+    rows = [[(i, j) for j in range(lanes)] for i in range(lanes)]
+    distance = 1
+    while distance < lanes:
+        pair = _interleave(lanes, width, distance) if distance < width else \
+            _even_and_odd(lanes, width)
+        for i in range(lanes):
+            if not i & distance:
+                both = rows[i] + rows[i | distance]
+                rows[i], rows[i | distance] = [[both[lane] for lane in p] for p in pair]
+        distance *= 2
+    assert all([i for i, _ in row] == [*range(lanes)] for row in rows), rows
+    return [row[0][1] for row in rows]

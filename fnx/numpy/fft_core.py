@@ -13,7 +13,7 @@ import numpy as np
 
 from fnx.core.array.array import from_numpy
 from fnx.core.formulas import fft_plan
-from fnx.core.ir import build, build_calls
+from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.uop import UOp
 
@@ -32,6 +32,11 @@ def transform(x: UOp, axis: int, inverse: bool = False, scale: float = 1.0) -> U
 
 def _constant(value: NDArray, dtype: DType) -> UOp:
     return from_numpy(np.ascontiguousarray(value, dtype.np))._node
+
+
+def constants(z: NDArray, dtype: DType) -> tuple[UOp, UOp]:
+    """Return the real and the imaginary parts of complex constants."""
+    return _constant(z.real, dtype), _constant(z.imag, dtype)
 
 
 @functools.lru_cache(maxsize=64)
@@ -96,8 +101,15 @@ def part(x: UOp, i: int) -> UOp:
 
 def pairs(re: UOp, im: UOp) -> UOp:
     """Return pairs of two arrays."""
+    if _is_part(re, 0) and _is_part(im, 1) and re.src[0].src[0] is im.src[0].src[0]:
+        return re.src[0].src[0]
     parts = [build.reshape(x, (*x.shape, 1)) for x in (re, im)]
     return build.concat(parts, len(re.shape))
+
+
+def _is_part(x: UOp, i: int) -> bool:
+    return x.op is ops.RESHAPE and x.src[0].op is ops.SHRINK and \
+        x.src[0].src[0].shape == (*x.shape, 2) and x is part(x.src[0].src[0], i)
 
 
 def conjugate(x: UOp) -> UOp:
@@ -107,9 +119,8 @@ def conjugate(x: UOp) -> UOp:
 def times(x: UOp, factor: NDArray, axis: int) -> UOp:
     """Multiply pairs by complex constants along an axis."""
     shape = x.shape[:-1]
-    w = _constant(np.stack([factor.real, factor.imag], -1), x.dtype)
     like = tuple([n if a == axis else 1 for a, n in enumerate(shape)])
-    c, s = [build.expand(build.reshape(part(w, i), like), shape) for i in range(2)]
+    c, s = [build.expand(build.reshape(w, like), shape) for w in constants(factor, x.dtype)]
     re, im = part(x, 0), part(x, 1)
     return pairs(build.sub(build.mul(re, c), build.mul(im, s)),
                  build.add(build.mul(re, s), build.mul(im, c)))
