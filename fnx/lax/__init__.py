@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # loaded on first use
     from fnx.lax.bit_ops import *
     from fnx.lax.conv_shapes import *
     from fnx.lax.enums import *
+    from fnx.lax.fourier import *
     from fnx.lax.gamma_beta import betainc, digamma, polygamma, zeta
     from fnx.lax.gamma_beta import gammainc as igamma
     from fnx.lax.gamma_beta import gammaincc as igammac
@@ -88,6 +89,7 @@ _HOMES = {
     **dict.fromkeys(("RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"),
                     "fnx.lax.ragged"),
     "bitcast_convert_type": "fnx.numpy.bits",
+    "FftType": "fnx.lax.fourier", "fft": "fnx.lax.fourier",
     "with_sharding_constraint": "fnx.sharding", "linalg": "fnx.lax.linalg",
 }
 

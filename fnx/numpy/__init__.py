@@ -23,7 +23,7 @@ from fnx.numpy.ufuncs import *
 
 if TYPE_CHECKING:  # loaded on first use
     from fnx.dlpack import from_dlpack
-    from fnx.numpy import linalg
+    from fnx.numpy import fft, linalg
     from fnx.numpy.bits import *
     from fnx.numpy.einsum_paths import *
     from fnx.numpy.histograms import *
@@ -95,7 +95,8 @@ _LAZY_MODULES = {
         "bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"),
 }
 _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LAZY_MODULES.items() for name in names} | {
-    "bool": "fnx.numpy.dtypes:bool_", "linalg": "fnx.numpy.linalg",
+    "bool": "fnx.numpy.dtypes:bool_", "fft": "fnx.numpy.fft",
+    "linalg": "fnx.numpy.linalg",
     "einsum_path": "fnx.numpy.einsum_paths",
     "from_dlpack": "fnx.dlpack"}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fnx.core.array.array import from_numpy
 from fnx.core.formulas import fft_plan
-from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir import build, build_calls
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.uop import UOp
 
@@ -101,15 +101,8 @@ def part(x: UOp, i: int) -> UOp:
 
 def pairs(re: UOp, im: UOp) -> UOp:
     """Return pairs of two arrays."""
-    if _is_part(re, 0) and _is_part(im, 1) and re.src[0].src[0] is im.src[0].src[0]:
-        return re.src[0].src[0]
     parts = [build.reshape(x, (*x.shape, 1)) for x in (re, im)]
     return build.concat(parts, len(re.shape))
-
-
-def _is_part(x: UOp, i: int) -> bool:
-    return x.op is ops.RESHAPE and x.src[0].op is ops.SHRINK and \
-        x.src[0].src[0].shape == (*x.shape, 2) and x is part(x.src[0].src[0], i)
 
 
 def conjugate(x: UOp) -> UOp:

@@ -7,6 +7,7 @@ from fnx.core.support.errors import lazy_module
 if TYPE_CHECKING:  # loaded on first use
     from fnx.scipy import (
         cluster,
+        fft,
         integrate,
         interpolate,
         linalg,
@@ -19,8 +20,8 @@ if TYPE_CHECKING:  # loaded on first use
         stats,
     )
 
-__all__ = ["cluster", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
-           "sparse", "spatial", "special", "stats"]
+__all__ = ["cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize",
+           "signal", "sparse", "spatial", "special", "stats"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(

@@ -297,7 +297,26 @@ def concat(xs: Sequence[UOp], axis: int) -> UOp:
             raise ShapeError(f"expected shapes that agree except along axis {axis}, got "
                              f"{first.shape} and {x.shape}",
                              hint="insert an axis with x[None], or reshape one of them")
-    return first if len(xs) == 1 else UOp(ops.CONCAT, first.dtype, tuple(xs), axis)
+    if len(xs) == 1:
+        return first
+    whole = _all_parts(xs, axis)
+    return UOp(ops.CONCAT, first.dtype, tuple(xs), axis) if whole is None else whole
+
+
+def _all_parts(xs: Sequence[UOp], axis: int) -> UOp | None:
+    """Return the array whose parts along its last axis, each of length 1, these are, in order: both
+    parts of complex numbers that come from memory and go there."""
+    if axis != len(xs[0].shape) - 1 or any(x.shape[axis] != 1 for x in xs):
+        return None
+    parts = [x.src[0] if x.op is ops.RESHAPE else x for x in xs]
+    base = parts[0].src[0] if parts[0].op is ops.SHRINK else None
+    if base is None or base.shape[-1] != len(xs):
+        return None
+    bounds = tuple([(0, n) for n in base.shape[:-1]])
+    if any(p.op is not ops.SHRINK or p.src[0] is not base or p.arg != (*bounds, (i, i + 1))
+           for i, p in enumerate(parts)):
+        return None
+    return reshape(base, (*xs[0].shape[:-1], len(xs)))
 
 
 def barrier(x: UOp, *after: UOp) -> UOp:

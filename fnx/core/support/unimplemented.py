@@ -18,13 +18,12 @@ UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
         "numpy.linalg.eig", "numpy.linalg.eigvals", "lax.linalg.eig", "scipy.linalg.dft",
         "scipy.linalg.funm", "scipy.linalg.rsf2csf", "scipy.linalg.sqrtm"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
-    "Fourier transforms": ((
-        "numpy.fft", "numpy.fft.*", "lax.fft", "lax.FftType", "scipy.fft", "scipy.fft.*",
+    "spectra of signals": ((
         "scipy.signal.fftconvolve", "scipy.signal.*stft", "scipy.signal.csd",
         "scipy.signal.welch"),
         "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
 }
-_EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft"}
+_EQUIVALENTS = {"lax.linalg": "scipy.linalg"}
 
 
 def find_unimplemented(path: str) -> tuple[str, str] | None:

@@ -66,6 +66,13 @@ def interleave(parts: Parts) -> UOp:
     return build.concat([build.reshape(x, (*x.shape, 1)) for x in parts], len(parts[0].shape))
 
 
+def _with_operands(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Return a real node over other operands; both parts of an array, joined, are the array."""
+    if node.op is ops.RESHAPE:
+        return build.reshape(src[0], node.arg)
+    return build.concat(src, node.arg) if node.op is ops.CONCAT else node.replace(src=src)
+
+
 def separate(x: UOp) -> Parts:
     """Return the two parts along the last axis.
 
@@ -114,7 +121,7 @@ class _Rewrite:
                 self.real[node], = self._result(node)
             else:
                 src = tuple([self.real.get(s, s) for s in node.src])
-                self.real[node] = node if src == node.src else node.replace(src=src)
+                self.real[node] = node if src == node.src else _with_operands(node, src)
         outs: list[UOp] = []
         for out in self.fn.src:
             outs += self._operands([out]) if not self.interleaved or out not in self.parts \

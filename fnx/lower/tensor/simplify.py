@@ -257,7 +257,8 @@ CONVERSION_RULES = [
 MAX_CONCAT_PARTS = 64
 _NAMED_AXIS_OPS = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has removed these
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
-                    and op.kind not in ("scope", "source", "host", "pair")) - _NAMED_AXIS_OPS | {
+                    and op.kind not in (
+                        "scope", "source", "host", "pair", "linalg", "fft")) - _NAMED_AXIS_OPS | {
     ops.GETTUPLE, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD, ops.UNFOLD})
@@ -364,20 +365,6 @@ def _concat(node: UOp) -> UOp | None:
     return build.concat(parts, node.arg) if parts and tuple(parts) != node.src else None
 
 
-def _concat_of_parts(node: UOp) -> UOp | None:
-    """Rewrite a CONCAT along the last axis of all x[..., i], in order, as x: the two parts of a
-    complex number that come from memory and go there."""
-    parts = [s.src[0] if s.op is ops.RESHAPE else s for s in node.src]
-    if node.arg != len(node.shape) - 1 or parts[0].op is not ops.SHRINK:
-        return None
-    base = parts[0].src[0]
-    whole = tuple([(0, n) for n in base.shape[:-1]])
-    is_all = base.shape[-1] == len(parts) and all(
-        p.op is ops.SHRINK and p.src[0] is base and p.arg == (*whole, (i, i + 1))
-        and s.shape[-1] == 1 for i, (p, s) in enumerate(zip(parts, node.src)))
-    return build.reshape(base, node.shape) if is_all else None
-
-
 def _concat_first_axis(node: UOp) -> UOp | None:
     """Concatenate many parts along the first axis, then transpose: there the parts are
     contiguous."""
@@ -427,7 +414,6 @@ MOVEMENT_RULES = [
     RewriteRule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
                 name="shrink of concat"),
     RewriteRule(UPat(ops.CONCAT, None, "node"), _concat, name="concat of concat"),
-    RewriteRule(UPat(ops.CONCAT, None, "node"), _concat_of_parts, name="concat of all parts"),
     RewriteRule(UPat(ops.CONCAT, None, "node"), _concat_first_axis, name="concat of many parts"),
     RewriteRule(UPat(ops.STOP_GRADIENT, (x,)), x, name="stop: only derivatives see it"),
 ]
