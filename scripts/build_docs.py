@@ -32,7 +32,8 @@ MODULES = ["fnx", "fnx.numpy", "fnx.numpy.fft", "fnx.numpy.linalg", "fnx.lax", "
            "fnx.nn.initializers", "fnx.random", "fnx.kernel", "fnx.tree", "fnx.tree_util",
            "fnx.flatten_util", "fnx.scipy.special", "fnx.scipy.stats", "fnx.scipy.fft", "fnx.image",
            "fnx.ops", "fnx.debug", "fnx.profiler", "fnx.experimental", "fnx.custom_batching",
-           "fnx.custom_derivatives", "fnx.checkpoint_policies", "fnx.ad_checkpoint", "fnx.sharding", "fnx.dlpack",
+           "fnx.custom_derivatives", "fnx.checkpoint_policies", "fnx.ad_checkpoint", "fnx.sharding",
+           "fnx.dlpack",
            "fnx.dtypes", "fnx.errors", "fnx.stages", "fnx.typing", "fnx.test_util"]
 SECTIONS = {"class": "Classes", "exception": "Errors", "function": "Functions", "data": "Values"}
 
