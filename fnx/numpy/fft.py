@@ -350,8 +350,8 @@ def irfft2(a: ArrayLike, s: ShapeLike | None = None, axes: Sequence[int] = (-2, 
 
 _frequencies = DocTemplate(
     n="the length of the transform.", d="the distance of the samples.",
-    dtype="a float dtype; None: the default one.", device="where the Array is put; None: the "
-    "default device.", imports="fnx.numpy as jnp", returns="A vector of floats.",
+    dtype="a float dtype; None: the default one.", imports="fnx.numpy as jnp",
+    returns="A vector of floats.",
     raises=("ArgumentError: n is not positive.", "DTypeError: the dtype is no float."))
 
 
@@ -363,18 +363,16 @@ def _count(n: int) -> int:
     return count
 
 
-def _scaled(index: Array, n: int, d: ArrayLike, dtype: DTypeLike | None, device: Any) -> Array:
+def _scaled(index: Array, n: int, d: ArrayLike, dtype: DTypeLike | None) -> Array:
     t = base.result_type(float) if dtype is None else base.dtype(dtype)
     if not base.issubdtype(t, base.floating):
         raise DTypeError(f"expected a float dtype, got {t}", hint="leave dtype out, or give a "
                          "float dtype")
-    out = index.astype(t) / (asarray(d).astype(t) * n)
-    return out if device is None else base.asarray(out, device=device)
+    return index.astype(t) / (asarray(d).astype(t) * n)
 
 
 @_frequencies()
-def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None, device: Any = None
-            ) -> Array:
+def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> Array:
     """Return the frequencies of the elements of ``fft``.
 
     >>> print(jnp.fft.fftfreq(4, 0.5))
@@ -382,20 +380,18 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None, devic
     """
     count = _count(n)
     index = base.arange(count)
-    return _scaled(base.where(index < (count + 1) // 2, index, index - count), count, d, dtype,
-                   device)
+    return _scaled(base.where(index < (count + 1) // 2, index, index - count), count, d, dtype)
 
 
 @_frequencies()
-def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None, device: Any = None
-             ) -> Array:
+def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> Array:
     """Return the frequencies of the elements of ``rfft``.
 
     >>> print(jnp.fft.rfftfreq(4, 0.5))
     [0.  0.5 1. ]
     """
     count = _count(n)
-    return _scaled(base.arange(count // 2 + 1), count, d, dtype, device)
+    return _scaled(base.arange(count // 2 + 1), count, d, dtype)
 
 
 def _shift(x: ArrayLike, axes: Any, inverse: bool) -> Array:

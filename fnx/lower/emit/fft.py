@@ -394,7 +394,8 @@ class _FftEmitter:
 def _interleave(lanes: int, width: int, size: int) -> tuple[list[int], list[int]]:
     """Return the lanes of two vectors that interleave blocks of their low and of their high halves,
     in each part of ``width`` lanes."""
-    low, high = [], []
+    low: list[int] = []
+    high: list[int] = []
     for part in range(0, lanes, width):
         for out, start in ((low, part), (high, part + width // 2)):
             for block in range(start, start + width // 2, size):
