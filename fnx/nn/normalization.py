@@ -58,11 +58,18 @@ def _expand_to(x: Expr, target: Expr) -> Expr:
     return Expr(build.expand(x.node, target.shape))
 
 
-def _max_const(x: Expr, reduce_axes: tuple[int, ...]) -> Expr:
-    """Return the maximum as a constant for differentiation: shifting by it changes no value."""
+def _max_const(x: Expr, reduce_axes: tuple[int, ...], only_finite: bool = False) -> Expr:
+    """Return the maximum as a constant for differentiation: shifting by it changes no value.
+
+    Of complex numbers it is that of the real parts. ``only_finite``: 0 in place of an infinite one.
+    """
     if any(x.shape[a] == 0 for a in reduce_axes):
         return Expr(build.const(0, x.dtype, _keepdims_shape(x, reduce_axes)))
-    return stop_gradient(_reduce_keepdims(x, ops.MAX, reduce_axes))
+    real = expr.real(x) if x.dtype.is_complex else x
+    largest = stop_gradient(_reduce_keepdims(real, ops.MAX, reduce_axes))
+    if only_finite:
+        largest = expr.where(abs(largest) < math.inf, largest, 0)
+    return largest.cast(x.dtype)
 
 
 def _subtract_max(x: Expr, reduce_axes: tuple[int, ...]) -> Expr:
@@ -115,8 +122,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
         node, factor = (Expr(build.expand(x.node, shape)) for x in (node, factor))
         node = expr.where(factor.eq(0), -math.inf, node)
     reduce_axes = axes.sorted_axes(axis, len(node.shape))
-    max_value = _max_const(node, reduce_axes)
-    max_value = expr.where(abs(max_value) < math.inf, max_value, 0)
+    max_value = _max_const(node, reduce_axes, only_finite=True)
     exps = exp(node - _expand_to(max_value, node))
     total = _reduce_keepdims(exps if factor is None else factor * exps, ops.ADD, reduce_axes)
     out = expr.where(total.eq(0), -math.inf, log(total) + max_value).node

@@ -51,15 +51,16 @@ def operands(jnp: Any) -> dict[str, Any]:
 # ---- every dtype: only types are compared, so nothing is computed -------------------------------
 
 TYPES = ("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32",
-         "uint64", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64")
-CODES = dict(zip(TYPES, "bcdefghijklmnopqr"))
-WEAK = {"1": 1, "1.0": 1.0}  # Python numbers
+         "uint64", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64",
+         "complex64", "complex128")
+CODES = dict(zip(TYPES, "bcdefghijklmnopqrst"))
+WEAK = {"1": 1, "1.0": 1.0, "1j": 1j}  # Python numbers
 
 
 def typed_cases(arity: int, x64: bool) -> list[tuple[str, ...]]:
     """Return the kinds of the operands: each dtype of the mode and numbers, but not numbers
     only."""
-    arrays = [t for t in TYPES if x64 or not t.endswith("64")]
+    arrays = [t for t in TYPES if x64 or t == "complex64" or not t.endswith(("64", "128"))]
     cases = itertools.product((*arrays, *WEAK), repeat=arity)
     return [case for case in cases if any(k not in WEAK for k in case)]
 

@@ -64,6 +64,10 @@ def _all_floats(xs: Sequence[Any]) -> bool:
     return all(dtype_and_weak(as_operand(x))[0].is_inexact for x in xs)
 
 
+def _no_complex(xs: Sequence[Any]) -> bool:
+    return not any(dtype_and_weak(as_operand(x))[0].is_complex for x in xs)
+
+
 def _all_weak(xs: Sequence[Any]) -> bool:
     return all(type(x) in convert.SCALAR_DTYPES or type(x) is Array and x.weak for x in xs)
 
@@ -80,7 +84,7 @@ def _weak_power(xs: Sequence[Any]) -> bool:
 # Functions with their own rule, as in JAX, for whether the result is weak if promotion says weak.
 _WEAK_RULES: dict[ElementwiseFn, Callable[[Sequence[Any]], bool]] = {
     rows.LOG2: _never_weak, rows.LOG10: _never_weak, rows.RINT: _all_floats, rows.HYPOT: _all_weak,
-    rows.LOGADDEXP2: _all_weak, rows.POWER: _weak_power}
+    rows.LOGADDEXP: _no_complex, rows.LOGADDEXP2: _all_weak, rows.POWER: _weak_power}
 
 
 _OPERAND_TEXTS = {

@@ -220,7 +220,8 @@ FORMULAS: dict[str, Callable[..., Expr]] = {
     "logaddexp2": lambda a, b: _scale(logaddexp(_scale(a, _LOG2), _scale(b, _LOG2)), 1 / _LOG2),
     "deg2rad": lambda z: _scale(z, math.pi / 180), "rad2deg": lambda z: _scale(z, 180 / math.pi),
     "sigmoid": _sigmoid, "silu": lambda z: z * _sigmoid(z),
-    "softplus": lambda z: logaddexp(z, z.like(0))}
+    "softplus": lambda z: logaddexp(z, z.like(0)),
+    "log_sigmoid": lambda z: -logaddexp(-z, z.like(0))}
 SAME = frozenset({
     "add", "subtract", "equal", "not_equal", "negative", "positive",
     "square", "isnan", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "sin",
