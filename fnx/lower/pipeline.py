@@ -149,6 +149,13 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
     return work.replace(kernel=kernel, scalars=scalars, schedule=schedule)
 
 
+def plan_transforms(fn: UOp, target: Target) -> UOp:
+    """Plan Fourier transforms in all bodies. A step is a program of vectors, or run by NumPy."""
+    lowering = TARGET_LOWERINGS[target.kind]
+    by_stages = bool(lowering.code) and not (lowering.native_programs and "VEC" in lowering.kinds)
+    return lift_to_bodies(partial(plan_fft, by_stages=by_stages))(fn)
+
+
 @wraps(fuse_loop_into_kernel)
 def fuse_loops(fn: UOp, target: Target) -> UOp:
     if not target.has_64bit:
@@ -271,7 +278,8 @@ POST_ATTENTION_PASSES = (
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
     Pass("complex_to_real", complex_to_real, "tensor", "tensor", features=COMPLEX),
-    Pass("plan_fft", lift_to_bodies(plan_fft), "tensor", "tensor", features=frozenset({ops.FFT})),
+    Pass("plan_fft", plan_transforms, "tensor", "tensor", features=frozenset({ops.FFT}),
+         takes_target=True),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
          "tensor", "tensor", features=frozenset({ops.FOLD})),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",

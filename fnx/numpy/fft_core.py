@@ -45,8 +45,7 @@ def _table_values(n: int, inner: int, dtype: DType) -> NDArray:
 
 
 def _table(n: int, inner: int, dtype: DType) -> UOp:
-    values = _table_values(n, inner, dtype)
-    return _constant(values if values.size else np.zeros(1), dtype)
+    return _constant(_table_values(n, inner, dtype), dtype)
 
 
 # ---- Bluestein ----------------------------------------------------------------------------------

@@ -47,9 +47,9 @@ def x(dtype: DType = dtypes.float32, slot: int = 0, shape: tuple[int, ...] = SHA
 
 
 def _table() -> UOp:
-    """The twiddles of a stage of radix 3 that is the last one: 1 twice."""
-    one = build.const(1.0, dtypes.float32, (2, 1))
-    return build.reshape(build.pad(one, [(0, 0), (0, 1)]), (4,))
+    """The twiddles of a length of 3, for one column and for many rows: 1 twice."""
+    one = build.const(1.0, dtypes.float32, (4, 1))
+    return build.reshape(build.pad(one, [(0, 0), (0, 1)]), (8,))
 
 
 def _index() -> UOp:

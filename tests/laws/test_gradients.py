@@ -15,7 +15,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.formulas import fft_plan
+from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
 from fnx.core.scope import scope
@@ -152,6 +153,8 @@ EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
     ops.UNFOLD: [(lambda x: build.unfold(x, 1, 0, 2, 1), [uniform(3, 7)]),
                  (lambda x: build.unfold(build.expand(x, (2, 6)), 1, 0, 1, 3), [uniform(1, 6)])],
     ops.FOLD: [(lambda x: build.fold(x, 1, 0, 2, 1, 10), [uniform(3, 4)])],
+    ops.FFT: [(lambda x, table: build_calls.fft(x, table, 1, True, 0.5),
+               [uniform(2, 3, 2), fft_plan.table(3, 1)])],
     ops.BARRIER: [(lambda x: build.barrier(x, build.neg(x)), [uniform(3)])],
     ops.REDUCE: [(reduced(ops.ADD, 0), [uniform(3, 2)]),
                  (reduced(ops.MAX, 1), [distinct(3, 4)]),

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
+from fnx import errors
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
 from fnx.core.formulas import fft_plan
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import toposort
+from fnx.core.levels import interp, spec
+from fnx.lower.tensor.plan_fft import plan_fft
 from fnx.numpy import fft_core
 
 
@@ -121,6 +126,37 @@ def test_many_short_rows(shape: tuple[int, ...]) -> None:
     assert error(transform(jnp.asarray(x), 0), reference(x, 0)) < 3e-7
     y = transform(jnp.asarray(x), inverse=True, scale=0.5)
     assert error(y, 0.5 * reference(x, inverse=True)) < 3e-7
+
+
+@pytest.mark.parametrize("n", [2, 6, 35, 64, 1000])
+def test_stages_as_graph_ops(n: int) -> None:
+    """What targets without programs of vectors get: the same plan, table and values."""
+    x = values((3, n, 2))
+    node = build.param(0, dtypes.float32, x.shape)
+    table = fft_plan.table(n, 1).astype("float32")
+    param = build.param(1, dtypes.float32, table.shape)
+    for inverse in (False, True):
+        fft = build.function([build_calls.fft(node, param, 1, inverse, 0.5)], 2)
+        expanded = plan_fft(fft, by_stages=True)
+        spec.check([fft, expanded], "tensor")
+        assert not {ops.FFT, ops.FFT_STEP} & {node.op for node in toposort(expanded.src)}
+        found, = interp.apply(expanded, [x, table])
+        assert error(found, 0.5 * reference(x, inverse=inverse)) < 3e-7
+
+
+def test_tables_that_are_too_short_are_refused() -> None:
+    x = build.param(0, dtypes.float32, (3, 60, 2))
+    for size in (0, 1, fft_plan.table_size(60, 1) - 1):
+        node = build_calls.fft(x, build.param(1, dtypes.float32, (size,)), 1)
+        with pytest.raises(errors.SpecError):
+            spec.check([build.function([node], 2)], "tensor")
+    arg = op_args.FftStep("fft", dtypes.float32, (1, 60, 1), (5, 4, 3), (5, 4, 3), 0)
+    for changed in (arg.replace(table=9), arg.replace(radices=(5, 4)), arg.replace(kinds=(5, 4)),
+                    arg.replace(twiddles=150)):
+        step = build_calls.fft_step(build.param(0, dtypes.float32, (1, 60, 1, 2)), build.param(
+            1, dtypes.float32, (fft_plan.stage_table_size(60),)), changed)
+        with pytest.raises(errors.SpecError):
+            spec.check([build.function([step], 2)], "tensor")
 
 
 def test_long_columns_and_three_steps() -> None:

@@ -29,6 +29,7 @@ import math
 
 import numpy as np
 
+from fnx.core.ir import op_args
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.support.record import Record
 
@@ -119,7 +120,7 @@ def split(n: int) -> int:
     for n1 in range(2, min(n, MAX_STEP + 1)):
         if n % n1 == 0:
             n2 = n // n1
-            cost = n1 * _padded(n2) * (_stages(n1) + 2.5) + n2 * _padded(n1) * _stages(n2)
+            cost = n1 * padded(n2) * (_stages(n1) + 2.5) + n2 * padded(n1) * _stages(n2)
             if n2 > MAX_STEP:
                 cost *= 4
             if cost < best_cost:
@@ -135,7 +136,8 @@ def _stages(n: int) -> float:
 _RADIX_COST = {2: 1.0, 3: 1.3, 4: 1.2, 5: 1.6, 7: 2.0, 8: 1.5, 11: 3.0, 13: 3.6}
 
 
-def _padded(n: int) -> int:
+def padded(n: int) -> int:
+    """Return a number of columns, rounded up to whole vectors."""
     return -(-n // LANES) * LANES
 
 
@@ -176,7 +178,7 @@ def _end(step: Step) -> int:
     if step.twiddles < 0:
         return step.table + stage_table_size(step.n)
     q = twiddle_rows(step.n)
-    return step.twiddles + 2 * (q + step.n // q) * _padded(step.inner)
+    return step.twiddles + 2 * (q + step.n // q) * padded(step.inner)
 
 
 @functools.lru_cache(maxsize=256)
@@ -238,12 +240,36 @@ def _stage_table(n: int) -> list[NDArray]:
 def _step_table(step: Step) -> list[NDArray]:
     """Return the twiddles between steps: w^(c * i) for i < q and w^(c * j * q), for columns c."""
     q = twiddle_rows(step.n)
-    columns = np.minimum(np.arange(_padded(step.inner)), step.inner - 1)
+    columns = np.minimum(np.arange(padded(step.inner)), step.inner - 1)
     parts = []
     for count, stride in ((q, 1), (step.n // q, q)):
         w = roots(np.arange(count)[:, None] * stride * columns, step.n * step.inner)
         parts.append(np.stack([w.real, w.imag], 1).reshape(-1))
     return parts
+
+
+@functools.lru_cache(maxsize=256)
+def table_size(n: int, inner: int) -> int:
+    """Return the length of the table of a plan; -1: there is none.
+
+    >>> table_size(2, 1), table(1000, 1).size == table_size(1000, 1), table_size(34, 1)
+    (2, True, -1)
+    """
+    found = plan(n, inner) if n > 1 else None
+    return -1 if found is None else _end((*found.steps, *([found.rows] if found.rows else []))[-1])
+
+
+def fits(arg: op_args.FftStep, size: int) -> bool:
+    """Whether the tables of a step lie inside a table of ``size`` elements."""
+    assert arg.lengths is not None
+    outer, n, inner = arg.lengths
+    if outer < 1 or inner < 1 or not all(r in _RADIX_COST for r in arg.kinds) or \
+            radices(n) != arg.radices or arg.table < 0:
+        return False
+    ends = [arg.table + stage_table_size(n)]
+    if arg.twiddles >= 0:
+        ends.append(_end(Step(n, inner, arg.table, arg.twiddles)))
+    return max(ends) <= size and not (arg.rows and arg.twiddles >= 0)
 
 
 @functools.lru_cache(maxsize=64)

@@ -28,7 +28,10 @@ from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec_command, spec_kernel, spec_program
 from fnx.core.support.errors import SpecError
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
+
+fft_plan = lazy_import("fnx.core.formulas.fft_plan")
 
 
 class SpecRule(Record):
@@ -345,15 +348,22 @@ def _sort(node: UOp) -> bool:
 
 
 def _fft(node: UOp) -> bool:
+    """The native program of a step reads the table without bounds checks."""
     x, table = node.src
-    return x.shape[-1:] == (2,) and 0 <= node.arg.axis < len(x.shape) - 1 and \
-        x.dtype is table.dtype is node.dtype and len(table.shape) == 1
+    arg = node.arg
+    if x.shape[-1:] != (2,) or not 0 <= arg.axis < len(x.shape) - 1 or \
+            not x.dtype is table.dtype is node.dtype:
+        return False
+    n, inner = x.shape[arg.axis], math.prod(x.shape[arg.axis + 1:-1])
+    return 0 in x.shape or table.shape == (fft_plan.table_size(n, inner),)
 
 
 def _fft_step(node: UOp) -> bool:
     x, table = node.src
-    return x.shape == node.arg.shape and len(table.shape) == 1 and \
-        x.dtype is table.dtype is node.arg.dtype
+    arg = node.arg
+    return x.shape == arg.shape and len(table.shape) == 1 and \
+        x.dtype is table.dtype is arg.dtype and set(arg.radices) <= set(arg.kinds) and \
+        math.prod(arg.radices) == arg.lengths[1] and fft_plan.fits(arg, table.shape[0])
 
 
 def _linalg(node: UOp) -> bool:

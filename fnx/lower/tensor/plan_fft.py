@@ -3,6 +3,9 @@
     before  FFT(x: [8, 4096, 2], axis 1)
     after   FFT_STEP(64 columns apart, twiddles)  ->  FFT_STEP(64 columns apart)
 
+A target without programs of vectors gets the stages as graph ops instead: elementwise work and
+movements, of which kernels are made as of any other.
+
 Transposition by the first step brings the second one's columns side by side. Along an axis that
 few columns follow, or that is longer than two steps can transform, elements are moved first.
 """
@@ -13,34 +16,40 @@ import math
 from collections.abc import Iterator
 
 from fnx.core.formulas import fft_plan
+from fnx.core.formulas.butterflies import Butterflies, Complex
 from fnx.core.ir import build, build_calls, op_args, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, copy_locs, rebuild
 
 _MIN_ROWS = 16  # as many as there are lanes
 
 
-def plan_fft(fn: UOp) -> UOp:
-    """Return a FUNCTION without FFT."""
+def plan_fft(fn: UOp, by_stages: bool = False) -> UOp:
+    """Return a FUNCTION without FFT. ``by_stages``: without FFT_STEP, too."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.FFT:
             return None
-        return copy_locs(_expand(node, *src), node)
+        return copy_locs(_expand(node, by_stages, *src), node)
     return fn.with_operands(tuple(rebuild(fn.src, visit)))
 
 
-def _expand(node: UOp, x: UOp, table: UOp) -> UOp:
+def _expand(node: UOp, by_stages: bool, x: UOp, table: UOp) -> UOp:
     axis = node.arg.axis
     outer, n, inner = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:-1]))
     if not math.prod(x.shape):
         return x
     plan = fft_plan.plan(n, inner)
     assert plan is not None
-    expansion = _Expansion(table, plan, node.arg.inverse, node.arg.scale)
+    expansion = (_StageExpansion if by_stages else _Expansion)(
+        table, plan, node.arg.inverse, node.arg.scale)
     return build.reshape(expansion.run(build.reshape(x, (outer, n, inner, 2))), x.shape)
 
 
 class _Expansion:
     """The steps of one transform, in order."""
+
+    takes_rows = True  # whether a step may transform rows
 
     def __init__(self, table: UOp, plan: fft_plan.Plan, inverse: bool, scale: float) -> None:
         self.table, self.plan = table, plan
@@ -51,7 +60,7 @@ class _Expansion:
         """Transform x[outer, n, inner, 2] along its second axis."""
         outer, n, inner, _ = x.shape
         plan = self.plan
-        if inner == 1 and plan.rows is not None and outer >= _MIN_ROWS:
+        if inner == 1 and plan.rows is not None and outer >= _MIN_ROWS and self.takes_rows:
             rows = build.reshape(x, (1, outer, n, 2))
             out = self.step(rows, plan.rows, (1, n, outer), fft_plan.kinds(n), self.scale)
             return build.reshape(out, x.shape)
@@ -71,3 +80,88 @@ class _Expansion:
         arg = op_args.FftStep("fft", x.dtype, lengths, kinds, fft_plan.radices(step.n), step.table,
                               step.twiddles, step is self.plan.rows, self.inverse, scale)
         return build_calls.fft_step(x, self.table, arg)
+
+
+class _StageExpansion(_Expansion):
+    """The stages of the steps, as graph ops."""
+
+    takes_rows = False
+
+    def step(self, x: UOp, step: fft_plan.Step, lengths: tuple[int, int, int],
+             kinds: tuple[int, ...], scale: float) -> UOp:
+        outer, n, inner = lengths
+        numbers = [build.reshape(build.shrink(x, [*[(0, m) for m in lengths], (i, i + 1)]), lengths)
+                   for i in range(2)]
+        sign = -1.0 if self.inverse else 1.0
+        re, im = numbers[0], build.mul(numbers[1], build.const_like(numbers[1], sign))
+        q, at = 1, step.table
+        for r in fft_plan.radices(n):
+            m = n // (q * r)
+            re, im = self._stage(r, m, q, at, (build.reshape(re, (outer, r, m, q, inner)),
+                                               build.reshape(im, (outer, r, m, q, inner))))
+            q, at = q * r, at + 2 * m * (r - 1)
+        value = build.reshape(re, lengths), build.reshape(im, lengths)
+        shape: tuple[int, ...] = lengths
+        if step.twiddles >= 0:
+            shape = (outer, inner, n)
+            value = self._twiddled(value, step, lengths)
+        re, im = [build.mul(v, build.const_like(v, f)) if f != 1.0 else v
+                  for v, f in zip(value, (scale, scale * sign))]
+        return build.concat([build.reshape(v, (*shape, 1)) for v in (re, im)], 3)
+
+    def _part(self, start: int, shape: tuple[int, ...]) -> UOp:
+        """Return a part of the table."""
+        return build.reshape(build.shrink(self.table, [(start, start + math.prod(shape))]), shape)
+
+    def _stage(self, r: int, m: int, q: int, table: int, x: Complex) -> Complex:
+        outer, _, _, _, inner = x[0].shape
+        shape = (outer, m, q, inner)
+        graph = _Graph(shape, x[0].dtype)
+        y = graph.butterfly([(graph.take(x[0], 1, j), graph.take(x[1], 1, j)) for j in range(r)])
+        w = self._part(table, (m, r - 1, 2))
+        for k in range(1, r) if m > 1 else ():
+            factor = [build.expand(build.reshape(build.shrink(
+                w, [(0, m), (k - 1, k), (i, i + 1)]), (1, m, 1, 1)), shape) for i in range(2)]
+            y[k] = graph.times(y[k], (factor[0], factor[1]))
+        re, im = [build.concat([build.reshape(v[i], (outer, m, 1, q, inner)) for v in y], 2)
+                  for i in range(2)]
+        return re, im
+
+    def _twiddled(self, x: Complex, step: fft_plan.Step, lengths: tuple[int, int, int]) -> Complex:
+        """Return the transposed matrices times w^(k c)."""
+        outer, n, inner = lengths
+        rows, padded = fft_plan.twiddle_rows(n), fft_plan.padded(inner)
+        shape = (outer, n // rows, rows, inner)
+        graph = _Graph(shape, x[0].dtype)
+        factors = []
+        for start, count, like in ((0, rows, (1, 1, rows, inner)),
+                                   (2 * rows * padded, n // rows, (1, n // rows, 1, inner))):
+            w = build.shrink(self._part(step.twiddles + start, (count, 2, padded)),
+                             [(0, count), (0, 2), (0, inner)])
+            re, im = [build.expand(build.reshape(build.shrink(
+                w, [(0, count), (i, i + 1), (0, inner)]), like), shape) for i in range(2)]
+            factors.append((re, im))
+        value = build.reshape(x[0], shape), build.reshape(x[1], shape)
+        product = graph.times(value, graph.times(factors[0], factors[1]))
+        re, im = [build.permute(build.reshape(v, lengths), (0, 2, 1)) for v in product]
+        return re, im
+
+
+class _Graph(Butterflies):
+    """Butterflies over arrays of one shape."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        self.shape, self.t = shape, dtype
+
+    def op(self, op: Op, *src: UOp) -> UOp:
+        if op is ops.MULACC:
+            return build.add(build.mul(src[0], src[1]), src[2])
+        return build.elementwise(op, *src)
+
+    def const(self, x: float) -> UOp:
+        return build.const(x, self.t, self.shape)
+
+    def take(self, x: UOp, axis: int, j: int) -> UOp:
+        """Return a part of an array of one dimension more."""
+        bounds = [(j, j + 1) if a == axis else (0, n) for a, n in enumerate(x.shape)]
+        return build.reshape(build.shrink(x, bounds), self.shape)
