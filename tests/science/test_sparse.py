@@ -184,3 +184,45 @@ def test_bad_input() -> None:
 def test_transposes(axes: tuple[int, ...]) -> None:
     x = numbers(2, 3, 4)
     close(BCOO.fromdense(x).transpose(axes), x.transpose(axes))
+
+
+@pytest.mark.parametrize("n_batch, n_dense", LAYOUTS[:3])
+def test_functions_of_dense_arrays(n_batch: int, n_dense: int) -> None:
+    a, b = [BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense) for x in (A, B)]
+    functions: list[Any] = [
+        lambda a: -(jnp.sin(a) @ V) * 2, lambda a: a @ D, lambda a: V[:4] @ a,
+        lambda a: jnp.einsum("ij,jk->ki", a, D), lambda a: (a * a + a ** 3).sum(0) / 2,
+        lambda a: a.sum(), lambda a: (a * V).sum(1), lambda a: a[1:3, ::-1], lambda a: a[2],
+        lambda a: fnx.nn.relu(a) @ V, lambda a: fnx.jit(lambda x: jnp.tanh(x) * 2)(a),
+        lambda a: a / 3 + B, lambda a: ((a @ V) - 1) ** 2, lambda a: a.astype("int32").T]
+    for f in functions:
+        close(sparse.sparsify(f)(a), np.asarray(f(jnp.asarray(A))))
+    for g in (lambda a, b: a + 2 * b, lambda a, b: a * b - a, lambda a, b: (a * b).sum(),
+              lambda a, b: jnp.stack([a, b])[1]):
+        close(sparse.sparsify(g)(a, b), np.asarray(g(jnp.asarray(A), jnp.asarray(B))))
+    weights = sparse.grad(sparse.sparsify(lambda a, v: jnp.sum(jnp.tanh(a @ v))), 1)(a, V)
+    close(weights, fnx.grad(lambda v: jnp.sum(jnp.tanh(jnp.asarray(A) @ v)))(V))
+    close(sparse.sparsify(lambda a: (jnp.exp(a) - 1) @ V)(a), (np.exp(A) - 1) @ V)
+    for f in (jnp.exp, lambda a: 1 / a, lambda a: a + 1):
+        with pytest.raises(NotBuiltError, match="todense"):
+            sparse.sparsify(f)(a)
+
+
+def test_products_of_sparse_arrays_by_sparsify() -> None:
+    found = sparse.sparsify(lambda a, b: a @ b)(BCOO.fromdense(A), BCOO.fromdense(D))
+    assert isinstance(found, BCOO)
+    close(found, A @ D)
+    rows = sparse.sparsify(lambda m, v: m @ v)(BCSR.fromdense(A), V)
+    close(rows, A @ V)
+
+
+def test_gather_and_convolution() -> None:
+    a, places = BCOO.fromdense(A), np.asarray([[3, 1], [0, 2]])
+    roles = fnx.lax.GatherDimensionNumbers((1,), (0,), (0, 1))
+    close(sparse.bcoo_gather(a, places, roles, (1, 2)), fnx.lax.gather(A, places, roles, (1, 2)))
+    x, k = numbers(1, 1, 9), numbers(1, 1, 4)
+    for padding in ("SAME", "VALID", [(2, 0)]):
+        want = fnx.lax.conv_general_dilated(x, k, (1,), padding)
+        for left, right in ((BCOO.fromdense(x), BCOO.fromdense(k)), (x, BCOO.fromdense(k))):
+            close(sparse.bcoo_conv_general_dilated(left, right, window_strides=(1,),
+                                                   padding=padding), want)

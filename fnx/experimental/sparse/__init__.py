@@ -41,8 +41,11 @@ from fnx.experimental.sparse.bcsr import (
     bcsr_sum_duplicates,
     bcsr_todense,
 )
+from fnx.experimental.sparse.convolution import bcoo_conv_general_dilated
 from fnx.experimental.sparse.creation import empty, eye, random_bcoo, todense
 from fnx.experimental.sparse.derivatives import grad, jacfwd, jacobian, jacrev, value_and_grad
+from fnx.experimental.sparse.gather import bcoo_gather
+from fnx.experimental.sparse.layouts import bcoo_update_layout
 from fnx.experimental.sparse.movement import (
     bcoo_broadcast_in_dim,
     bcoo_concatenate,
@@ -52,7 +55,6 @@ from fnx.experimental.sparse.movement import (
     bcoo_slice,
     bcoo_squeeze,
     bcoo_transpose,
-    bcoo_update_layout,
 )
 from fnx.experimental.sparse.plain_formats import (
     COO,
@@ -67,18 +69,21 @@ from fnx.experimental.sparse.plain_formats import (
     csr_matvec,
     csr_todense,
 )
+from fnx.experimental.sparse.sparsify import sparsify
 
 __all__ = [
     "BCOO", "BCSR", "COO", "CSC", "CSR", "CuSparseEfficiencyWarning", "JAXSparse",
     "SparseEfficiencyError", "SparseEfficiencyWarning", "bcoo_broadcast_in_dim",
-    "bcoo_concatenate", "bcoo_dot_general", "bcoo_dot_general_sampled", "bcoo_dynamic_slice",
-    "bcoo_extract", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_multiply_sparse",
+    "bcoo_concatenate", "bcoo_conv_general_dilated", "bcoo_dot_general",
+    "bcoo_dot_general_sampled", "bcoo_dynamic_slice", "bcoo_extract", "bcoo_fromdense",
+    "bcoo_gather", "bcoo_multiply_dense", "bcoo_multiply_sparse",
     "bcoo_reduce_sum", "bcoo_reshape", "bcoo_rev", "bcoo_slice", "bcoo_sort_indices",
     "bcoo_squeeze", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "bcoo_update_layout",
     "bcsr_broadcast_in_dim", "bcsr_concatenate", "bcsr_dot_general", "bcsr_extract",
     "bcsr_fromdense", "bcsr_sum_duplicates", "bcsr_todense", "coo_fromdense", "coo_matmat",
     "coo_matvec", "coo_todense", "csr_fromdense", "csr_matmat", "csr_matvec", "csr_todense",
-    "empty", "eye", "grad", "jacfwd", "jacobian", "jacrev", "random_bcoo", "todense",
+    "empty", "eye", "grad", "jacfwd", "jacobian", "jacrev", "random_bcoo", "sparsify",
+    "todense",
     "value_and_grad",
 ]
 

@@ -28,7 +28,7 @@ from fnx.experimental.sparse.bcoo import (
     is_inside,
     map_batches,
 )
-from fnx.experimental.sparse.movement import bcoo_update_layout, broadcast_batches
+from fnx.experimental.sparse.layouts import bcoo_update_layout, broadcast_batches
 
 __all__ = ["add", "bcoo_dot_general", "bcoo_dot_general_sampled", "bcoo_multiply_dense",
            "bcoo_multiply_sparse", "bcoo_reduce_sum", "map_elements", "matmul", "multiply",

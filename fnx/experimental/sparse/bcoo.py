@@ -33,6 +33,7 @@ from fnx.experimental.sparse.base import (
 from fnx.transforms.vmap import vmap
 
 arithmetic = lazy_import("fnx.experimental.sparse.arithmetic")
+layouts = lazy_import("fnx.experimental.sparse.layouts")
 movement = lazy_import("fnx.experimental.sparse.movement")
 
 __all__ = ["BCOO", "bcoo_extract", "bcoo_fromdense", "bcoo_sort_indices", "bcoo_sum_duplicates",
@@ -164,8 +165,8 @@ class BCOO(JAXSparse):
     def update_layout(self, *, n_batch: int | None = None, n_dense: int | None = None,
                       on_inefficient: str | None = "error") -> BCOO:
         """Return the array with other batch and dense axes; see ``bcoo_update_layout``."""
-        out: BCOO = movement.bcoo_update_layout(self, n_batch=n_batch, n_dense=n_dense,
-                                                on_inefficient=on_inefficient)
+        out: BCOO = layouts.bcoo_update_layout(self, n_batch=n_batch, n_dense=n_dense,
+                                               on_inefficient=on_inefficient)
         return out
 
     def sum(self, axis: int | Sequence[int] | None = None) -> Any:

@@ -18,7 +18,7 @@ from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.experimental.sparse.base import JAXSparse
 from fnx.experimental.sparse.bcoo import BCOO, bcoo_sort_indices, map_batches
 from fnx.experimental.sparse.bcsr import BCSR
-from fnx.experimental.sparse.movement import bcoo_update_layout
+from fnx.experimental.sparse.layouts import bcoo_update_layout
 from fnx.experimental.sparse.plain_formats import COO, CSC, CSR
 
 __all__ = ["empty", "eye", "random_bcoo", "todense"]

@@ -1,28 +1,18 @@
-"""Movements of BCOO arrays: axes permuted, reshaped, sliced, reversed, joined; other layouts."""
+"""Movements of BCOO arrays: permutations of axes, reshapes, slices, reversals, joins."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array import axes as axis_numbers
 from fnx.core.array.api_boundary import asarray, public_api
-from fnx.core.array.array import Array
 from fnx.core.support.errors import ArgumentError, AxisError, OutOfBoundsError, ShapeError
-from fnx.experimental.sparse.base import (
-    Shape,
-    SparseEfficiencyError,
-    SparseEfficiencyWarning,
-    check_sparse,
-    refuse,
-)
+from fnx.experimental.sparse.base import Shape, check_sparse, refuse
 from fnx.experimental.sparse.bcoo import (
     BCOO,
     _pad_elements,
@@ -30,23 +20,10 @@ from fnx.experimental.sparse.bcoo import (
     columns,
     is_inside,
 )
+from fnx.experimental.sparse.layouts import bcoo_update_layout, broadcast_batches, sparse_ends
 
 __all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_reshape",
-           "bcoo_rev", "bcoo_slice", "bcoo_squeeze", "bcoo_transpose", "bcoo_update_layout",
-           "broadcast_batches", "index"]
-
-
-def broadcast_batches(mat: BCOO) -> BCOO:
-    """Return the array with buffers whose batch axes have their full length."""
-    batch = mat.layout.batch
-    data = jnp.broadcast_to(mat.data, (*batch, *mat.data.shape[len(batch):]))
-    indices = jnp.broadcast_to(mat.indices, (*batch, *mat.indices.shape[len(batch):]))
-    return BCOO((data, indices), shape=mat.shape, indices_sorted=mat.indices_sorted,
-                unique_indices=mat.unique_indices)
-
-
-def _ends(sizes: Sequence[int], like: Array) -> Array:
-    return jnp.asarray(np.asarray(sizes, "int64"), like.dtype)
+           "bcoo_rev", "bcoo_slice", "bcoo_squeeze", "bcoo_transpose", "index"]
 
 
 def _parts(mat: BCOO, values: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -138,7 +115,8 @@ def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[in
     elif sparse != new_sparse:
         flat = jnp.ravel_multi_index(columns(indices), sparse, mode="clip")
         new = jnp.stack(jnp.unravel_index(flat, new_sparse), -1).astype(indices.dtype)
-        indices = jnp.where(is_inside(indices, sparse)[..., None], new, _ends(new_sparse, indices))
+        inside = is_inside(indices, sparse)[..., None]
+        indices = jnp.where(inside, new, sparse_ends(new_sparse, indices))
     return BCOO((data, indices), shape=sizes)
 
 
@@ -194,7 +172,7 @@ def _select(mat: BCOO, start: Any, sizes: Sequence[int], strides: Sequence[int])
     if not mat.n_sparse:
         return mat
     steps = mat.indices - start
-    step, size = _ends(strides, mat.indices), _ends(sizes, mat.indices)
+    step, size = sparse_ends(strides, mat.indices), sparse_ends(sizes, mat.indices)
     selected = ((steps >= 0) & (steps % step == 0) & (steps // step < size)).all(-1) & \
         is_inside(mat.indices, sparse)
     indices = jnp.where(selected[..., None], steps // step, size)
@@ -252,7 +230,7 @@ def bcoo_slice(mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequen
     sizes = [-(-(b - a) // step) for a, b, step in zip(starts, limits, steps)]
     if _parts(mat, sizes)[1] == list(mat.layout.sparse):
         return rest
-    return _select(rest, _ends(_parts(mat, starts)[1], rest.indices), _parts(mat, sizes)[1],
+    return _select(rest, sparse_ends(_parts(mat, starts)[1], rest.indices), _parts(mat, sizes)[1],
                    _parts(mat, steps)[1])
 
 
@@ -332,7 +310,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     inside = is_inside(rest.indices, sparse)
     new = jnp.stack([size - 1 - i if at + n in dims else i for at, (i, size) in enumerate(
         zip(columns(rest.indices), sparse))], -1)
-    indices = jnp.where(inside[..., None], new, _ends(sparse, new))
+    indices = jnp.where(inside[..., None], new, sparse_ends(sparse, new))
     return BCOO((rest.data, indices), shape=operand.shape, unique_indices=operand.unique_indices)
 
 
@@ -436,98 +414,10 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
         column = jnp.arange(first.n_sparse) == at - n
         inside = is_inside(x.indices, x.layout.sparse)[..., None]
         moved = x.indices + jnp.where(column, offset, 0).astype(x.indices.dtype)
-        rows.append(jnp.where(inside, moved, _ends(shape[n:n + first.n_sparse], moved)))
+        rows.append(jnp.where(inside, moved, sparse_ends(shape[n:n + first.n_sparse], moved)))
         offset += x.shape[at]
     return BCOO((jnp.concatenate([x.data for x in full], n), jnp.concatenate(rows, n)),
                 shape=shape)
-
-
-@public_api
-def bcoo_update_layout(mat: BCOO, *, n_batch: int | None = None, n_dense: int | None = None,
-                       on_inefficient: str | None = "error") -> BCOO:
-    """Return a sparse array with other numbers of batch and dense axes.
-
-    Args:
-        mat: the sparse array.
-        n_batch: the number of batch axes; None: as before.
-        n_dense: the number of dense axes; None: as before.
-        on_inefficient: what happens if a sparse axis that is longer than 1 becomes a batch or
-            dense one, which stores zeros: "error", "warn" or None.
-
-    Returns:
-        A BCOO.
-
-    Raises:
-        ArgumentError: ``mat`` is no BCOO, or has not so many axes.
-        SparseEfficiencyError: zeros would be stored.
-
-    >>> from fnx.experimental import sparse
-    >>> sparse.bcoo_update_layout(sparse.eye(2), n_batch=1, on_inefficient=None)
-    BCOO(float32[2, 2], nse=2, n_batch=1)
-    """
-    check_sparse("mat", mat, BCOO)
-    arguments.check_choice("on_inefficient", on_inefficient, ("error", "warn", None))
-    batch = mat.n_batch if n_batch is None else arguments.check_int("n_batch", n_batch)
-    dense = mat.n_dense if n_dense is None else arguments.check_int("n_dense", n_dense)
-    if min(batch, dense) < 0 or batch + dense > mat.ndim:
-        raise ArgumentError(f"expected n_batch + n_dense of at most {mat.ndim}, got {batch} + "
-                            f"{dense}")
-    stored = mat.shape[mat.n_batch:batch] + mat.shape[mat.ndim - dense:mat.ndim - mat.n_dense]
-    if any(size > 1 for size in stored):
-        text = f"{mat} with n_batch={batch} and n_dense={dense} stores many zeros"
-        if on_inefficient == "error":
-            raise SparseEfficiencyError(text, hint='use on_inefficient="warn" or None')
-        if on_inefficient == "warn":
-            warnings.warn(text, SparseEfficiencyWarning, stacklevel=3)
-    full = broadcast_batches(mat)
-    while full.n_dense > dense:
-        full = _dense_to_sparse(full)
-    while full.n_batch > batch:
-        full = _batch_to_sparse(full)
-    while full.n_dense < dense:
-        full = _sparse_to_dense(full)
-    while full.n_batch < batch:
-        full = _sparse_to_batch(full)
-    return full
-
-
-def _dense_to_sparse(mat: BCOO) -> BCOO:
-    n, size = mat.n_batch, mat.layout.dense[0]
-    data = mat.data.reshape(*mat.layout.batch, mat.nse * size, *mat.layout.dense[1:])
-    places = jnp.broadcast_to(jnp.arange(size, dtype=mat.indices.dtype),
-                              (*mat.layout.batch, mat.nse, size))
-    rows = jnp.broadcast_to(mat.indices[..., None, :], (*places.shape, mat.n_sparse))
-    indices = jnp.concatenate([rows, places[..., None]], -1)
-    return BCOO((data, indices.reshape(*mat.layout.batch, mat.nse * size, mat.n_sparse + 1)),
-                shape=mat.shape, unique_indices=mat.unique_indices and n >= 0)
-
-
-def _batch_to_sparse(mat: BCOO) -> BCOO:
-    *batch, size = mat.layout.batch
-    data = mat.data.reshape(*batch, size * mat.nse, *mat.layout.dense)
-    places = jnp.broadcast_to(jnp.arange(size, dtype=mat.indices.dtype)[:, None],
-                              (*batch, size, mat.nse))
-    indices = jnp.concatenate([places[..., None], mat.indices], -1)
-    return BCOO((data, indices.reshape(*batch, size * mat.nse, mat.n_sparse + 1)), shape=mat.shape,
-                unique_indices=mat.unique_indices)
-
-
-def _sparse_to_dense(mat: BCOO) -> BCOO:
-    size, n = mat.layout.sparse[-1], mat.n_batch
-    here = jnp.arange(size) == mat.indices[..., -1:]
-    values = jnp.expand_dims(mat.data, n + 1)
-    data = jnp.where(here.reshape(*here.shape, *[1] * mat.n_dense), values, 0)
-    return BCOO((data, mat.indices[..., :-1]), shape=mat.shape)
-
-
-def _sparse_to_batch(mat: BCOO) -> BCOO:
-    size, n = mat.layout.sparse[0], mat.n_batch
-    here = jnp.arange(size)[:, None] == mat.indices[..., 0][..., None, :]
-    mask = here.reshape(*here.shape, *[1] * mat.n_dense)
-    data = jnp.where(mask, jnp.expand_dims(mat.data, n), 0)
-    rest = mat.indices[..., None, :, 1:]
-    indices = jnp.where(here[..., None], rest, _ends(mat.layout.sparse[1:], rest))
-    return BCOO((data, indices), shape=mat.shape, unique_indices=mat.unique_indices)
 
 
 def index(mat: BCOO, item: Any) -> Any:
