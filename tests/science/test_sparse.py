@@ -194,7 +194,7 @@ def test_functions_of_dense_arrays(n_batch: int, n_dense: int) -> None:
         lambda a: jnp.einsum("ij,jk->ki", a, D), lambda a: (a * a + a ** 3).sum(0) / 2,
         lambda a: a.sum(), lambda a: (a * V).sum(1), lambda a: a[1:3, ::-1], lambda a: a[2],
         lambda a: fnx.nn.relu(a) @ V, lambda a: fnx.jit(lambda x: jnp.tanh(x) * 2)(a),
-        lambda a: a / 3 + B, lambda a: ((a @ V) - 1) ** 2, lambda a: a.astype("int32").T]
+        lambda a: a / 3 + B, lambda a: ((a @ V) - 1) ** 2, lambda a: a.astype("int32")]
     for f in functions:
         close(sparse.sparsify(f)(a), np.asarray(f(jnp.asarray(A))))
     for g in (lambda a, b: a + 2 * b, lambda a, b: a * b - a, lambda a, b: (a * b).sum(),
