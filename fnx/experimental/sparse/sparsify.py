@@ -285,7 +285,8 @@ def _materialize(x: Any) -> BCOO:
     if isinstance(x, Product):
         x = _to_view(x)
     _check_background(x)
-    mat, axes, shape, _ = x
+    view: View = x
+    mat, axes, shape, _ = view
     if any(at is None and n != 1 for at, n in zip(axes, shape)):
         raise refuse(f"a sparse array that is repeated to shape {shape}", "use sparse.todense")
     order = [at for at in axes if at is not None]
@@ -366,7 +367,8 @@ def _reduce(node: UOp, x: Any) -> Any:
 def _contract(product: Product, left_axes: list[int]) -> Any:
     """Return a product summed over axes; None if it has an axis that neither operand has."""
     letters = string.ascii_letters[:len(product.shape)]
-    values, labels = [], []
+    values: list[Any] = []
+    labels: list[str] = []
     for value in product.values:
         if isinstance(value, Product):
             value = _to_view(value)
@@ -406,7 +408,7 @@ def _contract_sparse(values: Sequence[BCOO], labels: Sequence[str], out: str) ->
     shared = [label for label in a if label in b]
     summed, batch = [[label for label in shared if (label in out) == held]
                      for held in (False, True)]
-    dims = tuple([tuple([[one.index(label) for label in group] for one in (a, b)])
+    dims: Any = tuple([tuple([[one.index(label) for label in group] for one in (a, b)])
                   for group in (summed, batch)])
     product = bcoo_dot_general(values[0], values[1], dimension_numbers=dims)
     order = "".join(batch) + "".join([c for c in a + b if c not in shared])
