@@ -13,8 +13,7 @@ for all lanes. A stage of radix r maps x[j, p, q], j < r, p < m, to y[p, k, q] =
 over j of x[j, p, q] * w(r)^(j * k), where q counts what earlier stages have transformed.
 
 With ``rows`` the matrices are transposed before and after: the rows of an array are transformed, 16
-at a time. Squares of 16 by 16 numbers are transposed in registers, each between a loop that loads
-or stores its rows, of which there may be fewer.
+at a time. Squares of 16 by 16 numbers are transposed in registers.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def extents(step: UOp) -> dict[str, UOp]:
     lanes = lanes_of(step.arg.dtype)
     outer, n, inner = [build.var(slot, dtypes.index) for slot in (OUTER, N, INNER)]
     tiles = build.idiv(build.add(inner, build.index_const(lanes - 1)), build.index_const(lanes))
-    vectors = build.add(build.mul(build.add(n, build.index_const(lanes)), build.index_const(4)),
-                        build.index_const(lanes))
+    vectors = build.mul(build.add(n, build.index_const(lanes)), build.index_const(4))
     return {"parallel": build.mul(outer, tiles),
             "scratch": build.mul(vectors, build.index_const(_VECTOR_BYTES))}
 
@@ -132,9 +130,8 @@ class _FftEmitter(Butterflies):
         scale = build.var(SCALE, self.t)
         self.signs = self._alternating(build.const(1, self.t), sign)
         self.scales = self._alternating(scale, b.add(ops.MUL, self.t, (scale, sign)))
-        self.square = build.index_const(0)  # scratch memory: a square of lanes, and two tiles
-        first = build.index_const(lanes * lanes)
-        second = b.plus(b.times(b.plus(self.n, lanes), self.pair), lanes * lanes)
+        first = build.index_const(0)  # of two tiles in scratch memory
+        second = b.times(b.plus(self.n, lanes), self.pair)
         tile = b.open(*[UOp(ops.PARALLEL_RANGE, dtypes.index, (), i) for i in (0, 1)])
         tiles = b.divide(b.plus(self.inner, lanes - 1), lanes)
         self.matrix = b.add(ops.IDIV, dtypes.index, (tile, tiles))
@@ -213,34 +210,38 @@ class _FftEmitter(Butterflies):
         at = b.times(self.each(b.divide(b.plus(self.n, numbers - 1), numbers)), self.lanes)
         return at, self.mask(self.minus(b.times(self.n, 2), at))
 
+    def _row_addresses(self, at: UOp) -> list[UOp]:
+        """Return the offset of a part of each row; rows that are not there are the last one."""
+        b = self.b
+        last = b.plus(self.columns, -1)
+        return [b.plus(b.plus(self.row_start, b.times(b.integer(ops.MUL, b.integer(
+            ops.MIN, last, build.index_const(i)), self.n), 2)), at) for i in range(self.lanes)]
+
     def _load_rows(self, base: UOp) -> None:
-        b, lanes = self.b, self.lanes
         at, mask = self._each_square()
-        i = self.each(self.columns)
-        address = b.plus(b.plus(self.row_start, b.times(b.integer(ops.MUL, i, self.n), 2)), at)
-        value = self.op(ops.MUL, self.load(self.x, address, mask), self.signs)
-        self.store(self.scratch, b.plus(self.square, b.times(i, lanes)), value)
-        b.close([])
-        self._transpose(self.square, b.plus(base, b.times(at, lanes)))
-        b.close([])
+        rows = [self.op(ops.MUL, self.load(self.x, address, mask), self.signs)
+                for address in self._row_addresses(at)]
+        target = self.b.plus(base, self.b.times(at, self.lanes))
+        for i, column in enumerate(self._transposed(rows)):
+            self.store(self.scratch, self.b.plus(target, self.lanes * i), column)
+        self.b.close([])
 
     def _store_rows(self, base: UOp) -> None:
-        b, lanes = self.b, self.lanes
+        """Store the rows from the last to the first: those that are not there write to the last
+        one, before it does."""
         at, mask = self._each_square()
-        self._transpose(b.plus(base, b.times(at, lanes)), self.square)
-        i = self.each(self.columns)
-        value = self.load(self.scratch, b.plus(self.square, b.times(i, lanes)))
-        address = b.plus(b.plus(self.row_start, b.times(b.integer(ops.MUL, i, self.n), 2)), at)
-        self.store(self.out, address, self.op(ops.MUL, value, self.scales), mask)
-        b.close([])
-        b.close([])
+        source = self.b.plus(base, self.b.times(at, self.lanes))
+        columns = [self.load(self.scratch, self.b.plus(source, self.lanes * i))
+                   for i in range(self.lanes)]
+        rows = [self.op(ops.MUL, row, self.scales) for row in self._transposed(columns)]
+        for address, row in reversed(list(zip(self._row_addresses(at), rows))):
+            self.store(self.out, address, row, mask)
+        self.b.close([])
 
-    def _transpose(self, source: UOp, target: UOp) -> None:
+    def _transposed(self, rows: list[UOp]) -> list[UOp]:
         """Transpose a square of lanes: elements of two rows are interleaved inside parts of 128
         bits, then halves of parts; both are one instruction on most machines."""
-        b, lanes = self.b, self.lanes
-        rows = [self.load(self.scratch, b.plus(source, lanes * i)) for i in range(lanes)]
-        width = _PART_BYTES // self.t.itemsize
+        lanes, width = self.lanes, _PART_BYTES // self.t.itemsize
         distance = 1
         while distance < lanes:
             low, high = _interleave(lanes, width, distance) if distance < width else \
@@ -250,9 +251,8 @@ class _FftEmitter(Butterflies):
                     x, y = rows[i], rows[i | distance]
                     rows[i], rows[i | distance] = self.shuffle(x, y, low), self.shuffle(x, y, high)
             distance *= 2
-        order = _columns(lanes, width)
-        for row, column in zip(rows, order):
-            self.store(self.scratch, b.plus(target, lanes * column), row)
+        by_column = dict(zip(_columns(lanes, width), rows))
+        return [by_column[i] for i in range(lanes)]
 
     # ---- stages
 
