@@ -2,9 +2,8 @@
 
     python scripts/compare_array_api.py [text...]   calls that contain one of the texts; default all
 
-Compared are values (including signs of zeros), dtypes and shapes, with 64-bit defaults. Complex
-dtypes, linalg, fft and item assignment are excluded. The exit status says whether something
-differs.
+Compared are values (including signs of real zeros), dtypes and shapes, with 64-bit defaults. Item
+assignment is excluded. The exit status says whether something differs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import fnx.numpy as jnp  # noqa: E402
 from fnx.core.support.config import override  # noqa: E402
 
 UNSIGNED = ("xp.sign(", "xp.maximum(", "xp.minimum(")  # where the standard leaves the sign open
-TOLERANCE = {"float32": 4e-6, "float64": 1e-14}
+TOLERANCE = {"float32": 4e-6, "float64": 1e-14, "complex64": 8e-6, "complex128": 3e-14}
 
 
 def load_cases() -> Any:
@@ -50,9 +49,9 @@ def plain(x: Any) -> Any:
     return str(x).rpartition(".")[2] if not isinstance(x, (bool, int, float)) else x
 
 
-def difference(got: Any, want: Any, unsigned: bool = False) -> str:
-    """Describe how two results differ; empty if they do not. ``unsigned``: ignore signs of
-    zeros."""
+def difference(got: Any, want: Any, unsigned: bool = False, sums: bool = False) -> str:
+    """Describe how two results differ; empty if they do not. ``unsigned``: ignore signs of zeros.
+    ``sums``: each element is a sum of all, so errors are relative to the largest."""
     ours, theirs = [plain(x) for x in leaves(got)], [plain(x) for x in leaves(want)]
     if len(ours) != len(theirs):
         return f"{len(ours)} results, asked {len(theirs)}"
@@ -63,7 +62,14 @@ def difference(got: Any, want: Any, unsigned: bool = False) -> str:
             continue
         if (x.dtype, x.shape) != (y.dtype, y.shape):
             return f"{x.dtype}{x.shape}, asked {y.dtype}{y.shape}"
-        if y.dtype.kind != "f":
+        if sums and y.dtype.kind in "fc":
+            same = np.abs(x - y) <= TOLERANCE[y.dtype.name] * np.abs(y).max(initial=0)
+        elif y.dtype.kind == "c":
+            near = TOLERANCE[y.dtype.name]
+            size = np.where(np.isfinite(y), np.abs(y), 0)  # of which a part has an error
+            same = np.all([np.isclose(p, q, rtol=near, atol=near * size, equal_nan=True)
+                           for p, q in ((x.real, y.real), (x.imag, y.imag))], 0)
+        elif y.dtype.kind != "f":
             same = x == y
         else:
             with np.errstate(all="ignore"):
@@ -102,7 +108,8 @@ class Both:
                 return None
             try:
                 return difference(eval(expression, dict(here)), want,
-                                  expression.startswith(UNSIGNED))
+                                  expression.startswith(UNSIGNED),
+                                  expression.startswith("xp.fft."))
             except Exception as error:
                 return f"refuses: {type(error).__name__} {str(error)[:160]}"
 

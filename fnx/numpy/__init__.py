@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # loaded on first use
     from fnx.numpy.io_index_tricks import *
     from fnx.numpy.manipulation import *
     from fnx.numpy.math_functions import *
+    from fnx.numpy.namespace_info import __array_namespace_info__
     from fnx.numpy.padding import *
     from fnx.numpy.polynomials import *
     from fnx.numpy.quantiles import *
@@ -98,9 +99,11 @@ _HOMES = {name: f"fnx.numpy.{room}" for room, names in _LAZY_MODULES.items() for
     "bool": "fnx.numpy.dtypes:bool_", "fft": "fnx.numpy.fft",
     "linalg": "fnx.numpy.linalg",
     "einsum_path": "fnx.numpy.einsum_paths",
+    "__array_namespace_info__": "fnx.numpy.namespace_info",
     "from_dlpack": "fnx.dlpack"}
 
 __all__ = [*base.__all__, *_HOMES]
+__array_api_version__ = "2024.12"
 
 if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers
     __getattr__, __dir__ = lazy_module(__name__, __all__, ["bfloat16", *np.__all__],

@@ -226,7 +226,7 @@ def _promote(args: Sequence[Any]) -> DType:
 
 def _dtype_and_weak(x: Any) -> tuple[DType, bool]:
     if isinstance(x, (ScalarType, np.dtype, type, str, DType)):
-        return dtypes.as_dtype(x), x in (int, float, complex)
+        return dtypes.as_dtype(x), x is int or x is float or x is complex
     return dtype_and_weak(promotion.as_operand(x))
 
 

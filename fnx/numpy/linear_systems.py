@@ -301,13 +301,13 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
         raise ArgumentError("expected one of rtol and tol, got both")
     x = asarray(M)
     if x.ndim < 2:
-        return (x != 0).any().astype("int32")
+        return (x != 0).any().astype(int)
     x = as_matrices("matrix_rank", x, square=hermitian)
     s = svd(x, full_matrices=False, compute_uv=False, hermitian=hermitian)
     limit = tol if rtol is None else rtol
     if limit is None:
         limit = s.max(-1) * max(x.shape[-2:]) * _epsilon(x) if s.shape[-1] else 0.0
-    rank: Array = (s > asarray(limit)[..., None]).sum(-1).astype("int32")
+    rank: Array = (s > asarray(limit)[..., None]).sum(-1).astype(int)
     return rank
 
 

@@ -19,6 +19,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 1.5, -2.5, _IN
 FLOATS, INTS = ("float32", "float64"), ("int8", "int16", "int32", "int64")
 UINTS = ("uint8", "uint16", "uint32", "uint64")
 NUMBERS, ALL = (*FLOATS, *INTS, *UINTS), ("bool", *FLOATS, *INTS, *UINTS)
+COMPLEX = ("complex64", "complex128")
 SHAPES = {"z": (), "v": (5,), "m": (2, 3), "e": (0, 3), "t": (2, 1, 3)}
 
 
@@ -31,7 +32,17 @@ def inputs(asarray: Any, dtype: str) -> dict[str, Any]:
         line = (np.arange(n) * 7 + 3) % 11
         values = line % 2 == 0 if dtype == "bool" else line - (4 if t.kind in "if" else 0)
         found[name] = asarray(values.reshape(shape).astype(t))
-    if t.kind == "f":
+    if t.kind == "c":
+        found |= {name: asarray((line + 1j * line[::-1]).reshape(shape).astype(t) - t.type(4 + 2j))
+                  for name, shape in SHAPES.items()
+                  for line in [(np.arange(int(np.prod(shape))) * 7 + 3) % 11]}
+        parts = [0.0, -0.0, 1.0, -1.0, 2.5, -0.3, _INF, -_INF]
+        grid = np.array([complex(x, y) for x in parts for y in parts
+                         if not (np.isinf(x) and np.isinf(y))], t)
+        finite = grid[np.isfinite(grid)]
+        found |= {"s": asarray(grid), "g": asarray(finite), "S": asarray(np.repeat(finite, 9)),
+                  "T": asarray(np.tile(finite[::-1], 9))}
+    elif t.kind == "f":
         grid = np.array(SPECIAL, t)
         found |= {"S": asarray(np.repeat(grid, len(grid))), "T": asarray(np.tile(grid, len(grid)))}
         found["s"] = asarray(grid)
@@ -61,7 +72,50 @@ _TWO = ("S, T", "m, m", "t, m", "z, v", "e, e")
 
 def cases() -> list[tuple[str, str]]:
     """Yield (dtype of the inputs, expression)."""
+    square = "xp.matmul(m, xp.matrix_transpose(m)) + 20 * xp.eye(2, dtype=m.dtype)"
     return [
+        *_each("acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 sin sinh "
+               "sqrt tan tanh reciprocal", COMPLEX, "g", "z", "m", "e"),
+        *_each("exp sqrt log conj real imag abs isfinite isinf isnan negative positive", COMPLEX,
+               "s", "m", "z"),
+        *_each("square sign round", COMPLEX, "g", "m"),
+        *_each("add subtract multiply divide pow", COMPLEX, "S, T", "m, m", "t, m", "e, e"),
+        *_each("equal not_equal", COMPLEX, "S, T", "m, m"),
+        *_each("sum prod mean", COMPLEX, "m", "m, axis=0", "t, axis=-1", "m, keepdims=True"),
+        *_each("cumulative_sum cumulative_prod", COMPLEX, "v", "m, axis=1"),
+        *_each("all any count_nonzero", COMPLEX, "m", "m, axis=0"),
+        *_each("where", COMPLEX, "m == m[0, 0], m, m"), *_each("concat", COMPLEX, "(m, m), axis=1"),
+        *_each("unique_values nonzero", COMPLEX, "v"), *_each("roll", COMPLEX, "m, 1"),
+        *_each("matmul", COMPLEX, "m, xp.matrix_transpose(m)", "m, m[0, ...]"),
+        *_each("vecdot", COMPLEX, "m, m", "m, m[0, ...]"),
+        *_each("tensordot", COMPLEX, "m, m"), *_each("matrix_transpose tril triu", COMPLEX, "m"),
+        *[(t, f"{a} {op} {b}") for t in COMPLEX for op in "+ - * / ==".split()
+          for a, b in (("m", "2"), ("3.5", "m"), ("m", "2j"))],
+        *[(t, f"xp.astype(m, xp.{to})") for t in COMPLEX for to in COMPLEX],
+        *[(t, f"xp.astype(m, xp.{to})") for t in FLOATS for to in COMPLEX],
+        *[("float32", f"xp.isdtype(xp.{t}, {k})") for t in COMPLEX
+          for k in ("'complex floating'", "'numeric'", "'real floating'")],
+        *[("float32", f"xp.result_type(xp.{a}, xp.{b})") for a in COMPLEX
+          for b in (*COMPLEX, *FLOATS)],
+        *_each("fft.fft fft.ifft", COMPLEX, "v", "m", "v, n=8", "v, n=3",
+               "m, axis=0, norm='ortho'"),
+        *_each("fft.fftn fft.ifftn", COMPLEX, "m", "t, axes=(0, 2)", "m, norm='forward'"),
+        *_each("fft.irfft fft.hfft", COMPLEX, "v", "v, n=7"), *_each("fft.irfftn", COMPLEX, "m"),
+        *_each("fft.rfft fft.ihfft", FLOATS, "v", "m, axis=0", "v, n=8"),
+        *_each("fft.rfftn", FLOATS, "m"),
+        *_each("fft.fftshift fft.ifftshift", (*FLOATS, *COMPLEX), "v", "m, axes=0"),
+        *_each("fft.fftfreq fft.rfftfreq", FLOATS, "8", "7, d=0.5"),
+        *_each("linalg.cholesky linalg.det linalg.inv linalg.eigvalsh linalg.svdvals",
+               FLOATS, square),
+        *_each("linalg.slogdet linalg.matrix_rank linalg.pinv linalg.matrix_norm "
+               "linalg.vector_norm linalg.trace linalg.diagonal", FLOATS, square, "m"),
+        *_each("linalg.solve", FLOATS, f"{square}, v[:2]", f"{square}, m"),
+        *_each("linalg.matrix_power", FLOATS, f"{square}, 3", f"{square}, -1"),
+        *_each("linalg.cross", FLOATS, "m, m"), *_each("linalg.outer", FLOATS, "v, v[:2]"),
+        *_each("linalg.matmul linalg.tensordot", FLOATS, f"{square}, m"),
+        *_each("linalg.vecdot", FLOATS, "m, m"), *_each("linalg.matrix_transpose", FLOATS, "m"),
+        *[(t, f"xp.abs(xp.linalg.{f}({square})[{i}])") for t in FLOATS
+          for f, i in (("eigh", 0), ("eigh", 1), ("qr", 0), ("qr", 1), ("svd", 1))],
         *_each("acos acosh asin asinh atan atanh ceil cos cosh exp expm1 floor log log1p log2 "
                "log10 sin sinh sqrt tan tanh trunc reciprocal round signbit", FLOATS, *_ONE),
         *_each("ceil floor trunc round", (*INTS, *UINTS), *_ONE),

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import fnx.numpy as jnp
+from fnx.core.support.config import override
+from fnx.errors import ArgumentError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -43,10 +45,21 @@ def test_a_sample_of_the_standard(part: int) -> None:
 
 def test_there_are_calls_of_every_function() -> None:
     called = {text.partition("(")[0].removeprefix("xp.") for _, text in CALLS}
-    out = {"asarray", "from_dlpack", "empty", "empty_like", "conj", "real", "imag", "searchsorted"}
+    out = {"asarray", "from_dlpack", "empty", "empty_like", "searchsorted"}
     functions = {n for n, f in vars(BOTH.strict).items() if callable(f) and not n.startswith("_")
                  and not isinstance(f, type) and "flags" not in n and n.islower()}
     assert functions - called - out == {n for n in ("fft", "linalg") if n in functions}
+
+
+def test_what_can_be_asked() -> None:
+    info = jnp.__array_namespace_info__()
+    assert set(info.dtypes(kind=("bool", "complex floating"))) == {"bool", "complex64"}
+    assert "float64" not in info.dtypes() and info.default_device() in info.devices()
+    with override(x64=True):
+        assert info.default_dtypes()["complex floating"] == "complex128"
+        assert set(info.dtypes(kind="real floating")) == {"float32", "float64"}
+    with pytest.raises(ArgumentError, match="expected a kind"):
+        info.dtypes(kind="float")
 
 
 def test_arrays_name_their_namespace() -> None:
