@@ -24,8 +24,8 @@ from fnx.numpy.decompositions import (
 
 __all__ = [
     "EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky", "cholesky_update",
-    "eigh", "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qdwh",
-    "qr", "schur", "svd", "symmetric_product", "triangular_solve", "tridiagonal",
+    "eig", "eigh", "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr",
+    "qdwh", "qr", "schur", "svd", "symmetric_product", "triangular_solve", "tridiagonal",
     "tridiagonal_solve",
 ]
 
@@ -117,6 +117,28 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
     factor = apply_routine("qr", rows)[1]
     negative = jnp.diagonal(factor, 0, -2, -1) < 0
     return jnp.where(negative[..., None], -factor, factor)
+
+
+@_docstr("[eigenvalues, left eigenvectors, right eigenvectors], without those not asked for.",
+         compute_left_eigenvectors="whether to return the left eigenvectors.",
+         compute_right_eigenvectors="whether to return the right eigenvectors.",
+         enable_eigvec_derivs="accepted for JAX compatibility: vectors always have derivatives.")
+def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
+        compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
+        implementation: EigImplementation | None = None, use_magma: bool | None = None
+        ) -> list[Array]:
+    """Return eigenvalues and eigenvectors of square matrices, complex.
+
+    >>> w, = lax.linalg.eig(jnp.asarray([[0.0, -1.0], [1.0, 0.0]]),
+    ...                     compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+    >>> print(w)
+    [0.+1.j 0.-1.j]
+    """
+    a = _matrices("eig", x, square=True)
+    if not compute_left_eigenvectors and not compute_right_eigenvectors:
+        return [*apply_routine("eigvals", a)]
+    parts = apply_routine("eig", a, options=("left",) * compute_left_eigenvectors)
+    return [*(parts if compute_right_eigenvectors else parts[:-1])]
 
 
 @_docstr("The eigenvectors, in the columns of matrices, and the eigenvalues, ascending.",
@@ -296,7 +318,8 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
         is_far = (change > tolerance) | (abs(low - 1.0) > 5.0 * tiny)
         more: Array = (i < limit) & (is_far | (i == 0))
         return more
-    start = (jnp.zeros((), jnp.int32), u, jnp.asarray(tiny, dtype), jnp.asarray(jnp.inf, dtype))
+    part = a._dtype.real.np
+    start = (jnp.zeros((), jnp.int32), u, jnp.asarray(tiny, part), jnp.asarray(jnp.inf, part))
     steps, u, _, change = while_loop(goes_on, step, start)
     return u, symmetrize(adjoint(u) @ a), steps, change <= tolerance
 
@@ -388,6 +411,7 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
     is_vector = other.ndim == matrices.ndim - 1
     if is_vector:
         other = other[..., None] if left_side else other[..., None, :]
+    matrices = jnp.conj(matrices) if conjugate_a else matrices
     flags = {"lower": lower, "right": not left_side, "transpose": transpose_a,
              "unit": unit_diagonal}
     x, = apply_routine("triangular_solve", matrices, other,

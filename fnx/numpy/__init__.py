@@ -77,7 +77,7 @@ _LAZY_MODULES = {
         "unravel_index"),
     "polynomials": (
         "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
-        "polyval", "vander"),
+        "polyval", "roots", "vander"),
     "bits": ("packbits", "unpackbits"),
     "padding": ("pad",),
     "quantiles": (

@@ -12,11 +12,19 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
 from fnx.core.ir import build_calls
 from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.numpy.math_functions import conj
 from fnx.numpy.rearrange import flip, take_along_axis
 from fnx.numpy.sorting import argsort, sort
 
-__all__ = ["EighResult", "QRResult", "SVDResult", "cholesky", "eigh", "eigvalsh", "qr", "svd",
-           "svdvals"]
+__all__ = ["EigResult", "EighResult", "QRResult", "SVDResult", "cholesky", "eig", "eigh", "eigvals",
+           "eigvalsh", "qr", "svd", "svdvals"]
+
+
+class EigResult(NamedTuple):
+    """The result of ``eig``."""
+
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 class EighResult(NamedTuple):
@@ -80,7 +88,7 @@ def transpose(x: Array) -> Array:
 
 def adjoint(x: Array) -> Array:
     """Return the conjugate transposes."""
-    return transpose(x)
+    return transpose(conj(x))
 
 
 def symmetrize(x: Array) -> Array:
@@ -121,6 +129,29 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     x = as_matrices("cholesky", a, square=True)
     factor, = apply_routine("cholesky", symmetrize(x) if symmetrize_input else x)
     return adjoint(factor) if upper else factor
+
+
+@_docstr("An EigResult of eigenvalues and eigenvectors, in the columns of a matrix; complex.")
+def eig(a: ArrayLike) -> EigResult:
+    """Return eigenvalues and eigenvectors of square matrices: ``a @ v == v * w``.
+
+    The derivative of the vectors divides by the gaps between eigenvalues. Source: LAPACK's geev.
+
+    >>> w, v = jnp.linalg.eig(jnp.asarray([[0.0, -1.0], [1.0, 0.0]]))
+    >>> print(w)
+    [0.+1.j 0.-1.j]
+    """
+    return EigResult(*apply_routine("eig", as_matrices("eig", a, square=True)))
+
+
+@_docstr("An Array of complex numbers without the last axis.")
+def eigvals(a: ArrayLike) -> Array:
+    """Return the eigenvalues of square matrices.
+
+    >>> print(jnp.linalg.eigvals(jnp.asarray([[0.0, -1.0], [1.0, 0.0]])))
+    [0.+1.j 0.-1.j]
+    """
+    return apply_routine("eigvals", as_matrices("eigvals", a, square=True))[0]
 
 
 def _check_uplo(uplo: str | None) -> bool:

@@ -24,21 +24,31 @@ linear_systems = lazy_import("fnx.numpy.linear_systems")
 
 _HOMES = {
     "matrix_transpose": "fnx.numpy.manipulation", "vecdot": "fnx.numpy.vector_math",
-    **dict.fromkeys(("cholesky", "eigh", "eigvalsh", "qr", "svd", "svdvals"),
+    **dict.fromkeys(("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "qr", "svd", "svdvals"),
                     "fnx.numpy.decompositions"),
     **dict.fromkeys(("cond", "det", "inv", "lstsq", "matrix_rank", "pinv", "slogdet", "solve",
                      "tensorinv", "tensorsolve"), "fnx.numpy.linear_systems"),
 }
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
+    "inv", "lstsq", "matmul",
     "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer",
     "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve",
     "trace", "vecdot", "vector_norm",
 ]
 
 if TYPE_CHECKING:
-    from fnx.numpy.decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
+    from fnx.numpy.decompositions import (
+        cholesky,
+        eig,
+        eigh,
+        eigvals,
+        eigvalsh,
+        qr,
+        svd,
+        svdvals,
+    )
     from fnx.numpy.linear_systems import (
         cond,
         det,

@@ -24,6 +24,7 @@ from fnx.numpy.decompositions import (
     symmetrize,
     transpose,
 )
+from fnx.numpy.math_functions import real
 from fnx.numpy.norms import norm
 from fnx.transforms.custom.jvp import custom_jvp
 
@@ -200,8 +201,10 @@ def _sign_and_log(diagonal: Array, sign: Array) -> tuple[Array, Array]:
 @_log_det.defjvp
 def _log_det_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Any, Any]:
     (a,), (t,) = primals, tangents
-    outs = _log_det(a)
-    return outs, (base.zeros_like(outs[0]), _diagonal(solve_matrices(a, t)).sum(-1))
+    sign, log = _log_det(a)
+    rate = _diagonal(solve_matrices(a, t)).sum(-1)
+    turn = sign * (rate - real(rate)) if a._dtype.is_complex else base.zeros_like(sign)
+    return (sign, log), (turn, real(rate))
 
 
 @_docstr("A SlogdetResult of sign and logarithm, without the last two axes; 0 and -inf of singular "
@@ -256,8 +259,8 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
     if 0 in x.shape[-2:]:
         return transpose(x)
     tolerance = asarray(10.0 * max(x.shape[-2:]) * _epsilon(x) if rtol is None else rtol)
-    return pinv_of(symmetrize(x) if hermitian else x, _stop_gradient(tolerance.astype(x.dtype)),
-                 hermitian)
+    tolerance = _stop_gradient(tolerance.astype(x._dtype.real.np))
+    return pinv_of(symmetrize(x) if hermitian else x, tolerance, hermitian)
 
 
 def _pinv(x: Array, tolerance: Array, hermitian: bool) -> Array:
@@ -283,7 +286,7 @@ def _pinv_jvp(hermitian: bool, primals: tuple[Array, Array], tangents: tuple[Arr
     return p, -p @ (t @ p) + left - left @ (a @ p) + right - p @ (a @ right)
 
 
-@_docstr("An Array of int32 without the last two axes.",
+@_docstr("An Array of integers without the last two axes.",
          ("ShapeError: hermitian matrices are not square.",
           "ArgumentError: both of rtol and tol are given."),
          M="an Array or array-like of matrices; of a vector the rank is 1 unless it is zero.",
@@ -307,7 +310,7 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     limit = tol if rtol is None else rtol
     if limit is None:
         limit = s.max(-1) * max(x.shape[-2:]) * _epsilon(x) if s.shape[-1] else 0.0
-    rank: Array = (s > asarray(limit)[..., None]).sum(-1).astype(int)
+    rank: Array = (s > asarray(limit)[..., None]).sum(-1)
     return rank
 
 
@@ -337,7 +340,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid
         cutoff = _epsilon(x) * max(m, n) if rcond is None else rcond if rcond >= 0 else _epsilon(x)
         u, s, vh = singular_values(x, False, True)
         used = (s > 0) & (s >= cutoff * s[0])
-        rank = used.sum().astype("int32")
+        rank = used.sum()
         inverse = base.where(used, 1 / base.where(used, s, 1), 0)
         out = adjoint(vh) @ (inverse[:, None] * (adjoint(u) @ columns))
     if numpy_resid and m <= n:

@@ -12,7 +12,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.promotion import domain_node
 from fnx.core.ir import build, ops
-from fnx.core.ir.expr import Expr, sqrt, where
+from fnx.core.ir.expr import Expr, imag, real, sqrt, where
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.process import lazy_import
@@ -57,7 +57,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
         order = axes.normalize_axis_tuple(axis, len(node.shape)) \
             if isinstance(axis, Sequence) else dims
         inner_axis, outer_axis = order if ord in (1, -1) else order[::-1]
-        sums = reduce_axes(abs(Expr(node)).node, ops.ADD, inner_axis, True)
+        sums = reduce_axes(_size(node).node, ops.ADD, inner_axis, True)
         out = reduce_axes(sums, ops.MAX if ord > 0 else ops.MIN, outer_axis, True)
         return Array(out if keepdims else build.reshape(
             out, tuple(n for i, n in enumerate(node.shape) if i not in dims)))
@@ -76,16 +76,23 @@ def _singular_value_norm(x: Array, ord: Any, dims: tuple[int, ...], keepdims: bo
 
 def _two_norm(node: UOp, dims: tuple[int, ...], keepdims: bool) -> UOp:
     """Return sqrt(sum of squares), with a separate case at 0, where sqrt has infinite slope."""
-    total = Expr(reduce_axes((Expr(node)**2).node, ops.ADD, dims, keepdims))
+    x = Expr(node)
+    squares = real(x)**2 + imag(x)**2 if node.dtype.is_complex else x**2
+    total = Expr(reduce_axes(squares.node, ops.ADD, dims, keepdims))
     return where(total.eq(0), 0, sqrt(total)).node
 
 
+def _size(node: UOp) -> Expr:
+    """Return the absolute values."""
+    return Expr(base.absolute(Array(node))._node)
+
+
 def _vector_norm(node: UOp, ord: Any, dims: tuple[int, ...], keepdims: bool) -> UOp:
-    size = abs(Expr(node))
+    size = _size(node)
     if ord == float("inf") or ord == float("-inf"):
         return reduce_axes(size.node, ops.MAX if ord > 0 else ops.MIN, dims, keepdims)
     if ord == 0:
-        return reduce_axes(Expr(node).ne(0).cast(node.dtype).node, ops.ADD, dims, keepdims)
+        return reduce_axes(Expr(node).ne(0).cast(node.dtype.real).node, ops.ADD, dims, keepdims)
     if not isinstance(ord, (int, float)):
         raise ArgumentError(f"norm: expected a number as ord of a vector, got {ord!r}")
     if ord == 1:

@@ -12,7 +12,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
-from fnx.core.ir import build
+from fnx.core.ir import build, dtypes
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
 from fnx.numpy.base import (
@@ -32,7 +32,7 @@ linalg = lazy_import("fnx.numpy.linalg")
 
 __all__ = [
     "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
-    "polyval", "vander",
+    "polyval", "roots", "vander",
 ]
 
 _docstr = DocTemplate(
@@ -229,6 +229,30 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     factors = broadcast_to(column, (base.size, n - 1))
     powers = cumprod(concatenate([ones_like(column), factors], 1), 1).astype(base.dtype)
     return powers if increasing else flip(powers, 1)
+
+
+@_docstr("An Array of complex numbers: one fewer than coefficients that remain.",
+         strip_zeros="whether leading zeros are stripped, which requires known values; "
+                     "otherwise roots at infinity are NaN.")
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
+    """Return the roots of a polynomial: the eigenvalues of its companion matrix.
+
+    >>> print(jnp.roots(jnp.asarray([1.0, 0.0, 1.0])))
+    [-0.+1.j -0.-1.j]
+    """
+    c, = promote_arrays("roots", atleast_1d(asarray(p)))
+    if c.ndim != 1:
+        raise ShapeError(f"roots: expected a vector of coefficients, got shape {c.shape}")
+    if strip_zeros:
+        known = np.flatnonzero(np.asarray(c))
+        c = c[int(known[0]):] if known.size else c[:0]
+    n = c.size - 1
+    if n < 1:
+        return base.zeros((0,), dtypes.complex_of(c._dtype).np)
+    row = -c[1:] / c[0]
+    below = base.eye(n, n, -1, dtype=c.dtype)
+    values: Array = linalg.eigvals(base.where(base.arange(n)[:, None] == 0, row, below))
+    return values
 
 
 @_docstr("The coefficients, from the highest power down; with ``full`` also residuals, rank, "

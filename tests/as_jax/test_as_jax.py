@@ -68,7 +68,7 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
     ("import jaxlib", "fnx takes JAX's place"),
     ("from jax.numpy import no_such_name", "cannot import name 'no_such_name'"),
     ("import jax; jax.numpy.summ", "did you mean 'sum'?"),
-    ("import jax.numpy as jnp; jnp.linalg.eig(jnp.eye(2))", "jax.numpy.linalg.eig"),
+    ("import jax.scipy.signal as s; s.welch(1.0)", "jax.scipy.signal.welch"),
     ("from jax.extend.core import Primitive; Primitive('mine').bind(1)", "'mine'"),
     ("from jax.experimental.ode import odeint; odeint(1, 2)", "jax.experimental.ode.odeint"),
 ])

@@ -15,7 +15,8 @@ _TRIANGULAR = [tuple(o for o, on in zip(("lower", "right", "transpose", "unit"),
 OPTIONS: dict[str, list[tuple[str, ...]]] = {
     "triangular_solve": _TRIANGULAR, "lu_solve": [(), ("transpose",)],
     "qr": [(), ("full",), ("pivoting",), ("full", "pivoting")], "svd": [(), ("full",)],
-    "eigh": [(), ("lower",)], "eigvalsh": [("lower",)], "tridiagonal": [(), ("lower",)],
+    "eigh": [(), ("lower",)], "eigvalsh": [("lower",)],
+    "eig": [(), ("left",)], "tridiagonal": [(), ("lower",)],
 }
 
 
@@ -23,9 +24,15 @@ def random(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def draw(rng: np.random.Generator, shape: tuple[int, ...], t: np.dtype) -> np.ndarray:
+    """Return normal numbers, complex ones for a complex dtype."""
+    x = rng.normal(size=shape)
+    return (x + 1j * rng.normal(size=shape) if t.kind == "c" else x).astype(t)
+
+
 def _any(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
          ) -> list[np.ndarray]:
-    return [rng.normal(size=(*batch, m, n)).astype(t)]
+    return [draw(rng, (*batch, m, n), t)]
 
 
 def _square(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
@@ -36,7 +43,7 @@ def _square(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: A
 def _positive(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
               ) -> list[np.ndarray]:
     a, = _square(rng, batch, m, n, t, options)
-    return [(a @ a.swapaxes(-1, -2) + n * np.eye(n)).astype(t)]
+    return [(a @ a.swapaxes(-1, -2).conj() + n * np.eye(n)).astype(t)]
 
 
 def _triangular(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
@@ -44,7 +51,7 @@ def _triangular(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, option
     """Well conditioned with and without a unit diagonal."""
     a, = _square(rng, batch, m, n, t, options)
     a = a / (2 * n) + np.eye(n)
-    b = rng.normal(size=(*batch, m, n) if "right" in options else (*batch, n, m))
+    b = draw(rng, (*batch, m, n) if "right" in options else (*batch, n, m), t)
     return [a.astype(t), b.astype(t)]
 
 
@@ -62,19 +69,20 @@ def _reflectors(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, option
 
 def _diagonals(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
                ) -> list[np.ndarray]:
-    low, middle, up = rng.normal(size=(3, *batch, n))
-    return [x.astype(t) for x in (low, middle + 4, up, rng.normal(size=(*batch, n, m)))]
+    low, middle, up = draw(rng, (3, *batch, n), t)
+    return [x.astype(t) for x in (low, middle + 4, up, draw(rng, (*batch, n, m), t))]
 
 
 def _sylvester(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options: Any
                ) -> list[np.ndarray]:
-    a, b = (rng.normal(size=(*batch, k, k)) / k + 2 * np.eye(k) for k in (m, n))
-    return [x.astype(t) for x in (a, b, rng.normal(size=(*batch, m, n)))]
+    a, b = (draw(rng, (*batch, k, k), t) / k + 2 * np.eye(k) for k in (m, n))
+    return [x.astype(t) for x in (a, b, draw(rng, (*batch, m, n), t))]
 
 
 OPERANDS: dict[str, Operands] = {
     "cholesky": _positive, "lu": _any, "triangular_solve": _triangular, "lu_solve": _factors,
     "qr": _any, "geqrf": _any, "householder_product": _reflectors, "eigh": _positive,
+    "eig": _square, "eigvals": _square,
     "eigvalsh": _positive, "svd": _any, "svdvals": _any, "schur": _square,
     "hessenberg": _square, "tridiagonal": _positive, "tridiagonal_solve": _diagonals,
     "solve_sylvester": _sylvester,

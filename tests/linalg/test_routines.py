@@ -19,7 +19,8 @@ from fnx.transforms.autodiff.linalg_rules import JVPS, VJPS
 from tests.linalg.matrices import OPERANDS, OPTIONS, SIZES, random
 
 DTYPES = {np.dtype("f4"): dtypes.float32, np.dtype("f8"): dtypes.float64,
-          np.dtype("i4"): dtypes.int32}
+          np.dtype("i4"): dtypes.int32,
+          np.dtype("c8"): dtypes.complex64, np.dtype("c16"): dtypes.complex128}
 
 
 @public_api
@@ -42,7 +43,7 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 @pytest.mark.parametrize(("routine", "options"), [*cases()])
 def test_kernels_compute_what_the_interpreter_does(routine: str, options: tuple[str, ...]) -> None:
-    for dtype, tolerance in (("f4", 2e-4), ("f8", 1e-12)):
+    for dtype, tolerance in (("f4", 3e-4), ("f8", 1e-12), ("c8", 3e-4), ("c16", 1e-12)):
         for m, n, batch in SIZES:
             if routine == "householder_product" and m < n or routine == "tridiagonal" and n > 30:
                 continue  # not defined; sensitive to rounding
@@ -90,5 +91,5 @@ def test_bad_operands() -> None:
         run("triangular_solve", a, np.ones((3, 3), np.float32))
     with pytest.raises(ShapeError, match="cholesky"):
         run("cholesky", np.ones((2, 3), np.float32))
-    with pytest.raises(DTypeError, match="one float dtype"):
+    with pytest.raises(DTypeError, match="one float or complex dtype"):
         run("lu", np.ones((2, 3), np.int32))

@@ -78,6 +78,65 @@ def test_factors() -> None:
         np.testing.assert_allclose(low @ x, B, atol=1e-12)
 
 
+def test_complex_matrices() -> None:
+    z = A + 1j * RNG.normal(size=(4, 4))
+    hermitian = z @ z.conj().T + np.eye(4)
+    with override(x64=True):
+        for x in (z, A):
+            w, v = jnp.linalg.eig(x)
+            np.testing.assert_allclose(x @ v, v * w, atol=1e-12)
+            w, left, right = lax.linalg.eig(x)
+            np.testing.assert_allclose(np.asarray(left).conj().T @ x,
+                                       w[:, None] * np.asarray(left).conj().T, atol=1e-12)
+            root = ours.sqrtm(x)
+            np.testing.assert_allclose(root @ root, x, atol=1e-11)
+            t, u = ours.schur(x, output="complex")
+            np.testing.assert_allclose(u @ t @ np.asarray(u).conj().T, x, atol=1e-12)
+            np.testing.assert_allclose(ours.funm(x, jnp.exp), theirs.expm(x), rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(ours.expm(x), theirs.expm(x), rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(jnp.linalg.det(x), np.linalg.det(x))
+            np.testing.assert_allclose(jnp.linalg.pinv(x), np.linalg.pinv(x))
+        t, u = ours.rsf2csf(*ours.schur(A))
+        np.testing.assert_allclose(u @ t @ np.asarray(u).conj().T, A, atol=1e-12)
+        for b in (B, B + 1j):
+            np.testing.assert_allclose(
+                hermitian @ ours.cho_solve(ours.cho_factor(hermitian), b), b, atol=1e-12)
+            for trans, matrix in ((0, z), (1, z.T), (2, z.conj().T)):
+                x = ours.lu_solve(ours.lu_factor(z), b, trans=trans)
+                np.testing.assert_allclose(matrix @ x, b, atol=1e-12)
+        np.testing.assert_allclose(ours.dft(5, "n"), theirs.dft(5, "n"), atol=1e-15)
+        np.testing.assert_allclose(np.sort_complex(jnp.roots(np.array([0.0, 2, -6, 4, 0]))),
+                                   [0, 1, 2], atol=1e-12)
+        for order in (None, "nuc", 2, 1):
+            np.testing.assert_allclose(jnp.linalg.norm(z, order), np.linalg.norm(z, order))
+
+
+@pytest.mark.parametrize("name", ["cholesky", "eigh", "svd", "qr", "det", "slogdet", "eig",
+                                  "solve", "lu"])
+def test_derivatives_of_complex_matrices(name: str) -> None:
+    f: dict[str, Any] = {
+        "cholesky": lambda a: jnp.linalg.cholesky(a @ a.conj().T + jnp.eye(4)),
+        "eigh": lambda a: jnp.linalg.eigh(a + a.conj().T)[1], "svd": lambda a: jnp.linalg.svd(a)[0],
+        "qr": lambda a: jnp.linalg.qr(a)[0], "det": jnp.linalg.det,
+        "slogdet": lambda a: jnp.linalg.slogdet(a)[0], "eig": lambda a: jnp.linalg.eig(a)[1],
+        "solve": lambda a: jnp.linalg.solve(a, a.T), "lu": lambda a: lax.linalg.lu(a)[0]}
+    a, t = (x + 1j * y for x, y in RNG.normal(size=(2, 2, 4, 4)))
+    with override(x64=True):
+        weights = RNG.normal(size=np.shape(f[name](a)))
+
+        def scalar(z: Any) -> Any:
+            y = f[name](z)
+            return (weights * (y.real + 2 * y.imag**2)).sum()
+        if name in ("eigh", "svd"):  # the phase of the vectors is arbitrary
+            def scalar(z: Any) -> Any:
+                return (weights * abs(f[name](z))**2).sum()
+        step = 1e-6
+        change = (float(scalar(a + step * t)) - float(scalar(a - step * t))) / (2 * step)
+        grad = np.asarray(fnx.grad(scalar)(a))
+        np.testing.assert_allclose((grad * t).sum().real, change, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(fnx.jvp(scalar, (a,), (t,))[1], change, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("count", [5, 40])
 def test_pivots_to_permutation(count: int) -> None:
     x = RNG.normal(size=(2, count, count)).astype(np.float32)

@@ -24,7 +24,8 @@ STRIP_NS = 40_000.0  # of one strip of a loop that is relaunched: lower/loops/lo
 FLOP_NS = 1 / 8  # ... of LAPACK
 LINALG_CALL_NS = 300.0  # nanoseconds of a call of LAPACK
 LINALG_FLOPS = {"cholesky": 0.4, "qr": 4.0, "eigh": 12.0, "eigvalsh": 4.0, "svd": 25.0,
-                "svdvals": 6.0, "schur": 25.0, "solve_sylvester": 60.0}  # times n**3; others: 1
+                "svdvals": 6.0, "schur": 25.0, "eig": 25.0,
+                "eigvals": 10.0, "solve_sylvester": 60.0}  # times n**3; others: 1
 CACHE_BYTES = 16 << 20  # bytes that caches hold
 
 
@@ -72,7 +73,8 @@ def _linalg_ns(arg: op_args.Linalg, scalars: Mapping[UOp | int, int]) -> float:
     if arg.any_size:
         count, *lengths = [scalars[i] for i in range(len(scalars))]
     else:
-        batch, by_letter = matrix_lengths(arg.routine, arg.options, arg.ins)
+        of = arg.of_complex or arg
+        batch, by_letter = matrix_lengths(of.routine, of.options, of.ins)
         count, lengths = math.prod(batch), [*by_letter.values()]
     flops = LINALG_FLOPS.get(arg.routine, 1.0) * max(lengths)**3
     return count * (LINALG_CALL_NS + FLOP_NS * flops)

@@ -34,6 +34,24 @@ class Matrix(Expr):
         n = len(self.shape)
         return Matrix(build.permute(self.node, (*range(n - 2), n - 1, n - 2)))
 
+    @property
+    def conj(self) -> Matrix:
+        """The complex conjugates; real matrices themselves."""
+        if not self.node.dtype.is_complex:
+            return self
+        parts = build.elementwise(ops.REAL, self.node), build.elementwise(ops.IMAG, self.node)
+        return Matrix(build.complex_number(parts[0], build.neg(parts[1])))
+
+    @property
+    def H(self) -> Matrix:
+        """The conjugate transposes."""
+        return self.T.conj
+
+    @property
+    def imaginary(self) -> Matrix:
+        """The matrices without the real parts; zeros of real ones."""
+        return (self - self.conj) * 0.5
+
     def __matmul__(self, other: Matrix) -> Matrix:
         """Return the products: EXPAND, MUL, REDUCE as in fnx.numpy.contraction."""
         *batch, m, k = self.shape
@@ -109,15 +127,17 @@ def identity(n: int, like: Matrix) -> Matrix:
     return square._masked(square.is_diagonal())
 
 
-def as_row(vector: UOp, rows: int) -> Matrix:
-    """Repeat vectors as the rows of matrices."""
+def as_row(vector: UOp, rows: int, like: Matrix | None = None) -> Matrix:
+    """Repeat vectors as the rows of matrices, in the dtype of others."""
     *batch, n = vector.shape
+    vector = vector if like is None else build.cast(vector, like.node.dtype)
     return Matrix(build.expand(build.reshape(vector, (*batch, 1, n)), (*batch, rows, n)))
 
 
-def as_column(vector: UOp, columns: int) -> Matrix:
-    """Repeat vectors as the columns of matrices."""
+def as_column(vector: UOp, columns: int, like: Matrix | None = None) -> Matrix:
+    """Repeat vectors as the columns of matrices, in the dtype of others."""
     *batch, n = vector.shape
+    vector = vector if like is None else build.cast(vector, like.node.dtype)
     return Matrix(build.expand(build.reshape(vector, (*batch, n, 1)), (*batch, n, columns)))
 
 
@@ -132,6 +152,10 @@ def reciprocal_or_zero(x: Matrix) -> Matrix:
 def triangular_solve(a: Matrix, b: Matrix, *options: str) -> Matrix:
     """Solve a x = b, or with "right" x a = b."""
     return Matrix(build_calls.linalg("triangular_solve", [a.node, b.node], options)[0])
+
+
+def real_part(x: UOp) -> UOp:
+    return build.elementwise(ops.REAL, x) if x.dtype.is_complex else x
 
 
 def row_sums(x: Matrix) -> UOp:

@@ -1,11 +1,11 @@
 """Routines of linear algebra: the types of their results. Their meaning: linalg_semantics.py.
 
 A signature names the length of each axis of a matrix, as NumPy's generalized ufuncs do: the
-results have the batch axes of the operands, then these. k is min(m, n) and p is n - 1; ``i:`` marks
-an int32.
+results have the batch axes of the operands, then these. k is min(m, n) and p is n - 1. ``i:`` marks
+an int32, ``r:`` the real and ``c:`` the complex dtype that belongs to that of the matrices.
 
     lu            mn -> mn, i:k, i:m                  both factors, pivots, permutation of the rows
-    svd           mn -> k, mk, kn                     values, left vectors, right vectors
+    svd           mn -> r:k, mk, kn                   values, left vectors, right vectors
 
 >>> a = (7, 3, 3), dtypes.float32
 >>> result_types("lu", (), [a])
@@ -39,13 +39,15 @@ ROUTINES: dict[str, dict[str, str]] = {
            "full pivoting": "mn->mm,mn,i:n"},
     "geqrf": {"": "mn->mn,k"},
     "householder_product": {"": "mn,t->mn"},
-    "eigh": {"": "nn->n,nn"},
-    "eigvalsh": {"": "nn->n"},
-    "svd": {"": "mn->k,mk,kn", "full": "mn->k,mm,nn"},
-    "svdvals": {"": "mn->k"},
+    "eigh": {"": "nn->r:n,nn"},
+    "eigvalsh": {"": "nn->r:n"},
+    "svd": {"": "mn->r:k,mk,kn", "full": "mn->r:k,mm,nn"},
+    "svdvals": {"": "mn->r:k"},
+    "eig": {"": "nn->c:n,c:nn", "left": "nn->c:n,c:nn,c:nn"},
+    "eigvals": {"": "nn->c:n"},
     "schur": {"": "nn->nn,nn"},
     "hessenberg": {"": "nn->nn,p"},
-    "tridiagonal": {"": "nn->nn,n,p,p"},
+    "tridiagonal": {"": "nn->nn,r:n,r:p,p"},
     "tridiagonal_solve": {"": "n,n,n,nr->nr"},
     "solve_sylvester": {"": "mm,nn,mn->mn"},
 }
@@ -56,7 +58,7 @@ LINEAR_ROUTINES = frozenset({"triangular_solve", "lu_solve", "tridiagonal_solve"
 
 
 class Signature:
-    """A parsed signature: for each operand and result, whether it is int32, and its axes."""
+    """A parsed signature: for each operand and result, the mark of its dtype, and its axes."""
 
     def __init__(self, text: str) -> None:
         ins, _, outs = text.partition("->")
@@ -64,8 +66,15 @@ class Signature:
         self.letters = tuple(dict.fromkeys("".join(axes for _, axes in self.ins)))
 
 
-def _parse(text: str) -> tuple[tuple[bool, str], ...]:
-    return tuple([(part.startswith("i:"), part.removeprefix("i:")) for part in text.split(",")])
+def _parse(text: str) -> tuple[tuple[str, str], ...]:
+    parts = [part.rpartition(":") for part in text.split(",")]
+    return tuple([(mark, axes) for mark, _, axes in parts])
+
+
+def marked_dtype(mark: str, dtype: DType) -> DType:
+    """Return the dtype of an operand or result of a routine on matrices of a dtype."""
+    return dtypes.int32 if mark == "i" else dtype.real if mark == "r" else \
+        dtypes.complex_of(dtype) if mark == "c" else dtype
 
 
 @functools.cache
@@ -73,7 +82,7 @@ def signature(routine: str, options: tuple[str, ...]) -> Signature:
     """Return the signature of a routine with these options.
 
     >>> signature("qr", ("full",)).outs
-    ((False, 'mm'), (False, 'mn'))
+    (('', 'mm'), ('', 'mn'))
     """
     rows = ROUTINES[routine]
     matching = [key for key in rows if set(key.split()) <= set(options)]
@@ -114,19 +123,24 @@ def result_types(routine: str, options: tuple[str, ...], ins: Types) -> Types:
     """Return (shape, dtype) of each result.
 
     Raises:
-        DTypeError: an operand is not of a float dtype.
+        DTypeError: an operand is not of the dtype that it must have.
         ShapeError: the shapes don't match the signature.
     """
     sig = signature(routine, options)
     batch, lengths = matrix_lengths(routine, options, ins)
     dtype = ins[0][1]
-    for (is_int, _), (_, t) in zip(sig.ins, ins):
-        if t is not (dtypes.int32 if is_int else dtype) or not dtype.is_float:
-            raise DTypeError(f"{routine}: expected operands of one float dtype, got "
+    for (mark, _), (_, t) in zip(sig.ins, ins):
+        if t is not marked_dtype(mark, dtype) or not dtype.is_inexact:
+            raise DTypeError(f"{routine}: expected operands of one float or complex dtype, got "
                              f"{', '.join(t.name for _, t in ins)}",
                              hint="convert integers by astype(float)")
-    return tuple([((*batch, *[lengths[a] for a in axes]), dtypes.int32 if is_int else dtype)
-                  for is_int, axes in sig.outs])
+    return tuple([((*batch, *[lengths[a] for a in axes]), marked_dtype(mark, dtype))
+                  for mark, axes in sig.outs])
+
+
+def interleaved(types: Types) -> Types:
+    """Return the types of arrays in memory: complex ones are real, with one more axis."""
+    return tuple([((*shape, 2), t.real) if t.is_complex else (shape, t) for shape, t in types])
 
 
 def empty_results(routine: str, options: Iterable[str], outs: Types) -> tuple[UOp, ...]:

@@ -20,6 +20,12 @@ Meaning = Callable[..., Sequence[NDArray]]
 
 def apply_routine(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     """Return the results of a LINALG."""
+    if arg.of_complex is not None:
+        operands = [np.ascontiguousarray(x).view(t.np)[..., 0] if t.is_complex else x
+                    for x, (_, t) in zip(xs, arg.of_complex.ins)]
+        return [np.ascontiguousarray(x)[..., None].view(t.real.np) if t.is_complex else x
+                for x, (_, t) in zip(apply_routine(arg.of_complex, operands),
+                                     arg.of_complex.outs)]
     outs = [np.empty(shape, t.np) for shape, t in arg.outs]
     meaning = MEANINGS[arg.routine]
     axes = signature(arg.routine, arg.options).ins[0][1]
@@ -141,6 +147,29 @@ def _schur(options: Options, a: NDArray) -> Sequence[NDArray]:
     return _nan_if(results[-1], results[0], results[-3])
 
 
+def _eig(options: Options, a: NDArray) -> Sequence[NDArray]:
+    *parts, left, right, info = _routine("geev", a)(a, compute_vl=int("left" in options))
+    w = parts[0] + 1j * parts[1] if len(parts) == 2 else parts[0]
+    pairs = [right] if "left" not in options else [left, right]
+    vectors = [_unpack_vectors(w, x) if a.dtype.kind == "f" else x for x in pairs]
+    return _nan_if(info, w, *vectors)
+
+
+def _unpack_vectors(w: NDArray, packed: NDArray) -> NDArray:
+    """Return eigenvectors of a real matrix: two columns are the parts of a conjugate pair."""
+    out = packed.astype(np.result_type(packed.dtype, np.complex64))
+    for j in np.flatnonzero(w.imag > 0):
+        out[:, j] = packed[:, j] + 1j * packed[:, j + 1]
+        out[:, j + 1] = out[:, j].conj()
+    return out
+
+
+def _eigvals(options: Options, a: NDArray) -> Sequence[NDArray]:
+    *parts, _, _, info = _routine("geev", a)(a, compute_vl=0, compute_vr=0)
+    w = parts[0] + 1j * parts[1] if len(parts) == 2 else parts[0]
+    return _nan_if(info, w)
+
+
 def _hessenberg(options: Options, a: NDArray) -> Sequence[NDArray]:
     h, taus, info = _routine("gehrd", a)(a)
     return _nan_if(info, h, taus)
@@ -172,7 +201,8 @@ MEANINGS: dict[str, Meaning] = {
     "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve,
     "lu_solve": _lu_solve, "qr": _qr, "geqrf": _geqrf,
     "householder_product": _householder_product, "eigh": _eigh, "eigvalsh": _eigvalsh,
-    "svd": _svd, "svdvals": _svdvals, "schur": _schur, "hessenberg": _hessenberg,
+    "svd": _svd, "svdvals": _svdvals, "eig": _eig, "eigvals": _eigvals, "schur": _schur,
+    "hessenberg": _hessenberg,
     "tridiagonal": _tridiagonal, "tridiagonal_solve": _tridiagonal_solve,
     "solve_sylvester": _solve_sylvester,
 }

@@ -367,7 +367,11 @@ def _fft_step(node: UOp) -> bool:
 
 
 def _linalg(node: UOp) -> bool:
-    arg = node.arg
+    arg, of = node.arg, node.arg.of_complex
+    if of is not None:
+        return bool(_types(node.src) == arg.ins == linalg.interleaved(of.ins)
+                    and arg.outs == linalg.interleaved(of.outs)
+                    and linalg.result_types(of.routine, of.options, of.ins) == of.outs)
     return _types(node.src) == arg.ins and arg.routine in linalg.ROUTINES and \
         linalg.result_types(arg.routine, arg.options, arg.ins) == arg.outs
 

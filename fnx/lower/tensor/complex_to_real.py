@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from fnx.core.formulas.complex_parts import COMPARISONS, PARTS, Pair, multiply
 from fnx.core.ir import build, op_args, ops
 from fnx.core.ir.expr import Expr
+from fnx.core.ir.linalg import interleaved
 from fnx.core.ir.op import other_axes
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, toposort
@@ -192,8 +193,7 @@ class _Rewrite:
     def _interleave_linalg(self, node: UOp) -> list[UOp]:
         """Return the results of a routine that reads and writes complex numbers in memory."""
         arg = node.arg
-        ins, outs = (tuple([((*shape, 2), t.real) if t.is_complex else (shape, t)
-                            for shape, t in types]) for types in (arg.ins, arg.outs))
+        ins, outs = interleaved(arg.ins), interleaved(arg.outs)
         src = [interleave(self.parts[s]) if s in self.parts else self.real[s] for s in node.src]
         called = node.replace(src=tuple(src), arg=arg.replace(ins=ins, outs=outs, of_complex=arg))
         return [x for result, (_, t) in zip(build.results(called), arg.outs)

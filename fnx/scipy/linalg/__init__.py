@@ -16,10 +16,11 @@ if TYPE_CHECKING:  # loaded on first use
         polar,
         qr,
         qr_multiply,
+        rsf2csf,
         schur,
         svd,
     )
-    from fnx.scipy.linalg.matrix_functions import expm, expm_frechet
+    from fnx.scipy.linalg.matrix_functions import expm, expm_frechet, funm, sqrtm
     from fnx.scipy.linalg.solvers import (
         cho_solve,
         det,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # loaded on first use
         circulant,
         companion,
         convolution_matrix,
+        dft,
         fiedler,
         fiedler_companion,
         hadamard,
@@ -49,21 +51,22 @@ if TYPE_CHECKING:  # loaded on first use
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion",
-    "convolution_matrix", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler",
-    "fiedler_companion", "hadamard", "hankel", "helmert", "hessenberg", "hilbert", "inv",
-    "invhilbert", "invpascal", "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr",
-    "qr_multiply", "schur", "solve", "solve_sylvester", "solve_triangular", "svd", "toeplitz",
+    "convolution_matrix", "det", "dft", "eigh", "eigh_tridiagonal", "expm", "expm_frechet",
+    "fiedler", "fiedler_companion", "funm", "hadamard", "hankel", "helmert", "hessenberg",
+    "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu", "lu_factor", "lu_solve",
+    "pascal", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve", "solve_sylvester",
+    "solve_triangular", "sqrtm", "svd", "toeplitz",
 ]
 
 _LAZY_MODULES = {
     "decompositions": (
         "cho_factor", "cholesky", "eigh", "eigh_tridiagonal", "hessenberg", "lu", "lu_factor",
-        "polar", "qr", "qr_multiply", "schur", "svd"),
-    "matrix_functions": ("expm", "expm_frechet"),
+        "polar", "qr", "qr_multiply", "rsf2csf", "schur", "svd"),
+    "matrix_functions": ("expm", "expm_frechet", "funm", "sqrtm"),
     "solvers": (
         "cho_solve", "det", "inv", "lu_solve", "solve", "solve_sylvester", "solve_triangular"),
     "special_matrices": (
-        "block_diag", "circulant", "companion", "convolution_matrix", "fiedler",
+        "block_diag", "circulant", "companion", "convolution_matrix", "dft", "fiedler",
         "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "invhilbert", "invpascal",
         "leslie", "pascal", "toeplitz"),
 }

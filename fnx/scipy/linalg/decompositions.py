@@ -9,6 +9,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
+from fnx.core.ir import dtypes
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.lax import linalg as lax_linalg
 from fnx.numpy.decompositions import (
@@ -23,7 +24,7 @@ from fnx.numpy.linear_systems import solve_matrices
 from fnx.transforms.custom.jvp import custom_jvp
 
 __all__ = ["cho_factor", "cholesky", "eigh", "eigh_tridiagonal", "hessenberg", "lu", "lu_factor",
-           "polar", "qr", "qr_multiply", "schur", "svd"]
+           "polar", "qr", "qr_multiply", "rsf2csf", "schur", "svd"]
 
 _docstr = DocTemplate(
     a="an Array or array-like of matrices in the last two axes; integers become the default float.",
@@ -164,7 +165,7 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_f
     factors, _, order = apply_routine("lu", x)
     m, n = x.shape[-2:]
     k = min(m, n)
-    p = (order[..., None, :] == jnp.arange(m)[:, None]).astype(x.dtype)
+    p = (order[..., None, :] == jnp.arange(m)[:, None]).astype(x._dtype.real.np)
     low = jnp.tril(factors[..., :k], -1) + jnp.eye(m, k, dtype=x.dtype)
     up = jnp.triu(factors[..., :k, :])
     return (p @ low, up) if permute_l else (p, low, up)
@@ -228,10 +229,9 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool 
     return (q @ y if mode == "left" else y @ q, *parts[1:])
 
 
-@_docstr("The quasi-triangular form t and the vectors z: a == z @ t @ z.T.",
-         ("ShapeError: the matrices are not square.", "ArgumentError: there is no such output.",
-          "NotBuiltError: the output is complex."),
-         output='"real"; "complex" is not implemented.')
+@_docstr("The quasi-triangular form t and the vectors z: a == z @ t @ z.conj().T.",
+         ("ShapeError: the matrices are not square.", "ArgumentError: there is no such output."),
+         output='"real": t has blocks of two rows for pairs of eigenvalues; "complex": none.')
 def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """Return the Schur decomposition of square matrices.
 
@@ -242,9 +242,8 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """
     if output not in ("real", "complex"):
         raise ArgumentError(f'expected output "real" or "complex", got {output!r}')
-    if output == "complex":
-        raise NotBuiltError("schur: the complex form is not implemented", hint='use output="real"')
-    t, z = apply_routine("schur", as_matrices("schur", a, square=True))
+    x = as_matrices("schur", a, square=True)
+    t, z = apply_routine("schur", to_complex(x) if output == "complex" else x)
     return t, z
 
 
@@ -258,6 +257,28 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
     [2. 1.]
     """
     return singular_values(as_matrices("svd", a), full_matrices, compute_uv)
+
+
+def to_complex(x: Array) -> Array:
+    """Convert floats to complex numbers of that precision."""
+    return x.astype(dtypes.complex_of(x._dtype).np)
+
+
+@_docstr("The triangular form and the vectors, complex.",
+         ("ShapeError: the matrices are not square, or of different sizes.",),
+         T="quasi-triangular matrices.", Z="their Schur vectors.")
+def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
+    """Convert a real Schur form to a complex one, which is triangular.
+
+    >>> t, z = jsp.linalg.rsf2csf(jnp.asarray([[0.0, -1.0], [1.0, 0.0]]), jnp.eye(2))
+    >>> print(abs(jnp.diagonal(t)))
+    [1. 1.]
+    """
+    t, z = as_matrices("rsf2csf", T, square=True), as_matrices("rsf2csf", Z, square=True)
+    if t.shape != z.shape:
+        raise ShapeError(f"rsf2csf: expected equal shapes, got {t.shape} and {z.shape}")
+    form, vectors = apply_routine("schur", to_complex(t))
+    return form, to_complex(z) @ vectors
 
 
 @custom_jvp[[Array], Array]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import fnx.numpy as jnp
@@ -10,13 +11,15 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
-from fnx.core.support.errors import ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.lax.control_flow import cond, scan
 from fnx.numpy.decompositions import apply_routine, as_matrices
 from fnx.numpy.linear_systems import solve_matrices
+from fnx.scipy.linalg.decompositions import to_complex
+from fnx.transforms.custom.jvp import custom_jvp
 from fnx.transforms.jvp import jvp
 
-__all__ = ["expm", "expm_frechet"]
+__all__ = ["expm", "expm_frechet", "funm", "sqrtm"]
 
 _docstr = DocTemplate(
     A="an Array or array-like of square matrices in the last two axes.",
@@ -97,3 +100,98 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
         raise ShapeError(f"expm_frechet: expected equal shapes, got {a.shape} and {e.shape}")
     value, rate = jvp(expm, (a,), (e,))
     return (value, rate) if compute_expm else rate
+
+
+def _triangular_function(t: Array, diagonal: Array, denominator: Callable[[int], Array],
+                         known: Callable[[Array, int], Array]) -> Array:
+    """Fill the upper triangle of f(t) diagonal by diagonal.
+
+    Args:
+        t: upper triangular matrices.
+        diagonal: the diagonals of the result.
+        denominator: what to divide by, for each distance from the main diagonal.
+        known: the numerators at a distance, given the result so far.
+    """
+    n = t.shape[-1]
+    out = diagonal[..., None] * jnp.eye(n, dtype=t.dtype)
+    for k in range(1, n):
+        part = known(out, k) / denominator(k)
+        widths = [*[(0, 0)] * (t.ndim - 2), (0, k), (k, 0)]
+        out = out + jnp.pad(part[..., None] * jnp.eye(n - k, dtype=t.dtype), widths)
+    return out
+
+
+def _diagonal(x: Array, k: int = 0) -> Array:
+    return jnp.diagonal(x, k, -2, -1)
+
+
+@custom_jvp[[Array], Array]
+def _square_root(a: Array) -> Array:
+    t, z = apply_routine("schur", a)
+    values = jnp.sqrt(_diagonal(t))
+
+    def denominator(k: int) -> Array:
+        total = values[..., :-k] + values[..., k:]
+        return jnp.where(total == 0, 1, total)
+    root = _triangular_function(t, values, denominator,
+                                lambda out, k: _diagonal(t, k) - _diagonal(out @ out, k))
+    return z @ root @ jnp.conj(z.mT)
+
+
+@_square_root.defjvp
+def _square_root_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """With r r = a: r r' + r' r = a'."""
+    root = _square_root(primals[0])
+    return root, apply_routine("solve_sylvester", root, root, tangents[0])[0]
+
+
+@_docstr("An Array of complex numbers, of the shape of A.",
+         ("ShapeError: the matrices are not square.", "ArgumentError: ``blocksize`` is not 1."),
+         blocksize="must be 1.")
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
+    """Return the principal square roots of matrices, from their Schur forms.
+
+    >>> print(jsp.linalg.sqrtm(jnp.asarray([[4.0, 0.0], [0.0, 9.0]])).real)
+    [[2. 0.]
+     [0. 3.]]
+    """
+    if blocksize != 1:
+        raise ArgumentError(f"expected blocksize 1, got {blocksize}")
+    return _square_root(to_complex(as_matrices("sqrtm", A, square=True)))
+
+
+@_docstr("An Array of the shape of A; with ``disp=False`` also an estimate of the relative error.",
+         ("ShapeError: the matrix is not square.",), A="a square matrix.",
+         func="a function of arrays, applied to the eigenvalues.",
+         disp="whether to leave out the estimate of the error.")
+def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any:
+    """Return a function of a matrix, from its Schur form.
+
+    Source: Parlett's recurrence (Golub and Van Loan, algorithm 11.1.1).
+
+    >>> print(jsp.linalg.funm(jnp.asarray([[4.0, 0.0], [0.0, 9.0]]), jnp.sqrt).real)
+    [[2. 0.]
+     [0. 3.]]
+    """
+    a = as_matrices("funm", A, square=True)
+    if a.ndim != 2:
+        raise ShapeError(f"funm: expected one matrix, got shape {a.shape}")
+    t, z = apply_routine("schur", to_complex(a))
+    values, w = func(_diagonal(t)), _diagonal(t)
+    gaps = [jnp.asarray(jnp.inf, abs(w).dtype)]
+
+    def denominator(k: int) -> Array:
+        gap = w[k:] - w[:-k]
+        gaps.append(abs(gap).min())
+        return jnp.where(gap == 0, float(jnp.finfo(a.dtype).eps), gap)
+
+    def known(out: Array, k: int) -> Array:
+        return _diagonal(t @ out - out @ t, k)
+    form = _triangular_function(t, values.astype(t.dtype), denominator, known)
+    out = z @ form @ jnp.conj(z.mT)
+    smallest = jnp.stack(gaps).min()
+    smallest = jnp.where(smallest == 0, float(jnp.finfo(a.dtype).eps), smallest)
+    error = jnp.minimum(1, jnp.maximum(
+        float(jnp.finfo(a.dtype).eps),
+        float(jnp.finfo(a.dtype).eps) / smallest * jnp.linalg.norm(jnp.triu(form, 1), 1)))
+    return out if disp else (out, error)

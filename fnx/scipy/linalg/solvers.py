@@ -37,7 +37,10 @@ def _triangular(a: Array, b: Array, lower: bool, transpose: bool, unit: bool = F
 
 
 def _cho_solve(c: Array, b: Array, lower: bool) -> Array:
-    return _triangular(c, _triangular(c, b, lower, not lower), lower, lower)
+    """Solve with c and its conjugate transpose; c is on the left of c.conj().T if it is lower."""
+    other = jnp.conj(c)
+    y = _triangular(c if lower else other, b, lower, not lower)
+    return _triangular(other if lower else c, y, lower, lower)
 
 
 @_docstr(c_and_lower="what ``cho_factor`` returns.")
@@ -94,6 +97,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
     lu, columns, is_vector = broadcast_system("lu_solve", factors, b)
     order = jnp.broadcast_to(order, lu.shape[:-1])
     if trans:
+        lu = jnp.conj(lu) if trans == 2 else lu
         y = _triangular(lu, _triangular(lu, columns, False, True), True, True, True)
         x = jnp.take_along_axis(y, jnp.argsort(order, -1)[..., None], -2)
     else:

@@ -13,12 +13,12 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
-from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
-    "block_diag", "circulant", "companion", "convolution_matrix", "fiedler", "fiedler_companion",
-    "hadamard", "hankel", "helmert", "hilbert", "invhilbert", "invpascal", "leslie", "pascal",
-    "toeplitz",
+    "block_diag", "circulant", "companion", "convolution_matrix", "dft", "fiedler",
+    "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "invhilbert", "invpascal",
+    "leslie", "pascal", "toeplitz",
 ]
 
 _docstr = DocTemplate(
@@ -127,6 +127,27 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     i, j = _grid(m + size - 1 - bottom, size)
     k = (i - j)[top:]
     return jnp.where((k >= 0) & (k < m), _take(x, jnp.clip(k, 0, m - 1)), 0)
+
+
+@_docstr("A matrix of complex numbers.", scale='None, "sqrtn" or "n": what it is divided by.',
+         dtype="a complex dtype; by default the default one.",
+         raises=("ArgumentError: there is no such scale.", "DTypeError: the dtype is not complex."))
+def dft(n: int, scale: str | None = None, *, dtype: DTypeLike | None = None) -> Array:
+    """Return the matrix of the discrete Fourier transform.
+
+    >>> print(jnp.round(jsp.linalg.dft(2).real))
+    [[ 1.  1.]
+     [ 1. -1.]]
+    """
+    if scale not in (None, "sqrtn", "n"):
+        raise ArgumentError(f'expected scale None, "sqrtn" or "n", got {scale!r}')
+    kind = jnp.dtype(complex if dtype is None else dtype)
+    if kind.kind != "c":
+        raise DTypeError(f"expected a complex dtype, got {kind}")
+    k = np.arange(n)
+    factor = {None: 1.0, "sqrtn": math.sqrt(max(n, 1)), "n": float(max(n, 1))}[scale]
+    exact = np.exp(-2j * np.pi * (np.outer(k, k) % max(n, 1)) / max(n, 1)) / factor
+    return jnp.asarray(exact, complex if dtype is None else dtype)
 
 
 @_docstr()

@@ -21,6 +21,7 @@ from fnx.core.formulas.matrices import (
     as_column,
     as_row,
     identity,
+    real_part,
     reciprocal_or_zero,
     row_sums,
     shift,
@@ -90,7 +91,7 @@ def _make_rules(arg: op_args.Linalg) -> tuple[tuple[UOp, ...], tuple[str, ...], 
     """Return the function and its rules as FUNCTIONs, their names, and the cotangent indices."""
     n = len(arg.ins)
     xs = [build.param(i, t, shape) for i, (shape, t) in enumerate(arg.ins)]
-    floats = [x for x in xs if x.dtype.is_float]
+    floats = [x for x in xs if x.dtype.is_inexact]
     tangents = [build.param(n + i, x.dtype, x.shape) for i, x in enumerate(floats)]
     routine = build.function(build_calls.linalg(arg.routine, xs, arg.options), n, arg.name)
     results, rates = JVPS[arg.routine](arg.options, xs, tangents)
@@ -126,8 +127,8 @@ def _phi(x: Matrix) -> Matrix:
 def _cholesky(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[Matrix]]:
     factor, = build_calls.linalg("cholesky", xs)
     low, rate = Matrix(factor), Matrix(tangents[0])
-    inner = triangular_solve(low, triangular_solve(low, rate, "right", "lower", "transpose"),
-                             "lower")
+    inner = triangular_solve(
+        low, triangular_solve(low.conj, rate, "right", "lower", "transpose"), "lower")
     return [factor], [low @ _phi(inner)]
 
 
@@ -157,10 +158,11 @@ def _qr(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[M
         rate = rate.T.take_rows(results[2]).T
     k = min(m, n)
     quotient = triangular_solve(r.part(k, k), rate.part(m, k), "right")
-    inner = q.T @ quotient
-    skew = inner.lower(-1) - inner.lower(-1).T
+    inner = q.H @ quotient
+    skew = inner.lower(-1) - inner.lower(-1).H
+    skew = skew + inner.imaginary * identity(k, inner)  # the diagonal of R stays real
     q_rate = q @ (skew - inner) + quotient
-    r_rate = (inner - skew) @ r.part(k, k) if m >= n else q.T @ rate + q_rate.T @ (q @ r)
+    r_rate = (inner - skew) @ r.part(k, k) if m >= n else q.H @ rate + q_rate.H @ (q @ r)
     return results, [q_rate, r_rate]
 
 
@@ -168,9 +170,9 @@ def _eigh(options: Options, xs: Nodes, tangents: Nodes
           ) -> tuple[Nodes, Sequence[Matrix | UOp]]:
     w, vectors = build_calls.linalg("eigh", xs, [o for o in ("lower",) if o in options])
     v, n = Matrix(vectors), w.shape[-1]
-    inner = v.T @ Matrix(tangents[0]) @ v
-    gaps = reciprocal_or_zero(as_row(w, n) - as_column(w, n))
-    return [w, vectors], [inner.diagonal(), v @ (gaps * inner)]
+    inner = v.H @ Matrix(tangents[0]) @ v
+    gaps = reciprocal_or_zero(as_row(w, n, v) - as_column(w, n, v))
+    return [w, vectors], [real_part(inner.diagonal()), v @ (gaps * inner)]
 
 
 def _eigvalsh(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[UOp]]:
@@ -186,26 +188,69 @@ def _svd(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[
                         "vectors that complete the basis have no derivative")
     results = build_calls.linalg("svd", xs)
     s, u, vt = results[0], Matrix(results[1]), Matrix(results[2])
-    v, k = vt.T, s.shape[-1]
-    inner = u.T @ rate @ v
-    row, column = as_row(s, k), as_column(s, k)
+    v, k = vt.H, s.shape[-1]
+    inner = u.H @ rate @ v
+    row, column = as_row(s, k, u), as_column(s, k, u)
     gaps = reciprocal_or_zero((row + column) * (row - column))
     left, right = row * inner, column * inner
-    rotation = 0.5 * (inner - inner.T) * reciprocal_or_zero(row) * identity(k, inner)
-    u_rate = u @ (gaps * (left + left.T) + rotation)
-    v_rate = v @ (gaps * (right + right.T))
+    rotation = 0.5 * (inner - inner.H) * reciprocal_or_zero(row) * identity(k, inner)
+    u_rate = u @ (gaps * (left + left.H) + rotation)
+    v_rate = v @ (gaps * (right + right.H))
     if m > n:
         images = rate @ v
-        u_rate = u_rate + (images - u @ (u.T @ images)) / as_row(s, m)
+        u_rate = u_rate + (images - u @ (u.H @ images)) / as_row(s, m, u)
     if n > m:
-        images = rate.T @ u
-        v_rate = v_rate + (images - v @ (vt @ images)) / as_row(s, n)
-    return results, [inner.diagonal(), u_rate, v_rate.T]
+        images = rate.H @ u
+        v_rate = v_rate + (images - v @ (vt @ images)) / as_row(s, n, u)
+    return results, [real_part(inner.diagonal()), u_rate, v_rate.H]
 
 
 def _svdvals(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[UOp]]:
     s, u, vt = build_calls.linalg("svd", xs)
-    return [s], [(Matrix(u).T @ Matrix(tangents[0]) @ Matrix(vt).T).diagonal()]
+    return [s], [real_part((Matrix(u).H @ Matrix(tangents[0]) @ Matrix(vt).H).diagonal())]
+
+
+def _eig(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[Matrix | UOp]]:
+    """w' = diag(V^-1 A' V); the rates of the vectors keep their length and the phase of their
+    largest element."""
+    results = build_calls.linalg("eig", xs, [o for o in ("left",) if o in options])
+    w, right = results[0], Matrix(results[-1])
+    n = w.shape[-1]
+    rate = Matrix(build.cast(tangents[0], w.dtype))
+    inner = _solve(right, rate @ right)
+    gaps = reciprocal_or_zero(as_row(w, n) - as_column(w, n))
+    rates: list[Matrix | UOp] = [inner.diagonal(), _normalized(right, right @ (gaps * inner))]
+    if "left" in options:
+        left = Matrix(results[1])
+        inner = _solve(left, rate.H @ left)
+        rates.insert(1, _normalized(left, left @ (gaps.conj * inner)))
+    return results, rates
+
+
+def _solve(a: Matrix, b: Matrix) -> Matrix:
+    lu, _, order = build_calls.linalg("lu", [build.stop_gradient(a.node)])
+    return Matrix(build_calls.linalg("lu_solve", [a.node, lu, order, b.node])[0])
+
+
+def _normalized(v: Matrix, rate: Matrix) -> Matrix:
+    """Remove from the rates of vectors what changes length and phase."""
+    n = v.shape[-1]
+    along = real_part((v.H @ rate).diagonal())
+    size = real_part((v * v.conj).node)
+    largest = build.eq(size, build.expand(build.reshape(
+        build.reduce(size, ops.MAX, (len(size.shape) - 2,)), (*size.shape[:-2], 1, n)), size.shape))
+    turn = (rate * v.conj).imaginary / Matrix(build.cast(size, v.node.dtype))
+    zero = build.const_like(turn.node, 0)
+    picked = build.where(largest, turn.node, zero)
+    count = build.reduce(build.cast(largest, size.dtype), ops.ADD, (len(size.shape) - 2,))
+    phase = build.reduce(picked, ops.ADD, (len(size.shape) - 2,))
+    phase = build.div(phase, build.cast(count, phase.dtype))
+    return rate - v * (as_row(along, n, v) + as_row(phase, n))
+
+
+def _eigvals(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[UOp]]:
+    (w, *_), (rate, *_) = _eig((), xs, tangents)
+    return [w], [_node(rate)]
 
 
 # ---- solvers ------------------------------------------------------------------------------------
@@ -297,7 +342,8 @@ def _solve_sylvester_vjp(options: Options, xs: Nodes, outs: Nodes, cts: Nodes
 
 JVPS: dict[str, JvpRule] = {
     "cholesky": _cholesky, "lu": _lu, "qr": _qr, "eigh": _eigh, "eigvalsh": _eigvalsh,
-    "svd": _svd, "svdvals": _svdvals, "triangular_solve": _triangular_solve,
+    "svd": _svd, "svdvals": _svdvals, "eig": _eig, "eigvals": _eigvals,
+    "triangular_solve": _triangular_solve,
     "lu_solve": _lu_solve, "tridiagonal_solve": _tridiagonal_solve,
     "solve_sylvester": _solve_sylvester,
 }
