@@ -31,13 +31,30 @@ def real_transform(x: UOp, axis: int, scale: float = 1.0) -> UOp:
     rows = build.permute(x, order)
     z = transform(build.reshape(rows, (*rows.shape[:-1], n // 2, 2)), len(x.shape) - 1,
                   scale=scale / 2)
-    z = build.concat([z, _take(z, len(x.shape) - 1, 0, 1)], len(x.shape) - 1)
-    re, im, conj_re, conj_im = _with_mirror(z)
-    c, s = _roots(n, z)
-    odd_re, odd_im = im - conj_im, conj_re - re
-    out = pairs((re + conj_re + (c * odd_re - s * odd_im)).node,
-                (im + conj_im + (c * odd_im + s * odd_re)).node)
+    along = len(order) - 1
+    re, im = part(z, 0), part(z, 1)
+    out_re, out_im = _combine(re, im, _mirror(re), _mirror(im), n)
+    first_re, first_im = _take(re, along, 0, 1), _take(im, along, 0, 1)
+    last = build.sub(first_re, first_im)  # the middle frequency is real, as the first one is
+    out = pairs(build.concat([out_re, build.add(last, last)], along),
+                build.concat([out_im, build.const_like(last, 0)], along))
     return build.permute(out, (*inverse_permutation(order), len(order)))
+
+
+def _mirror(x: UOp) -> UOp:
+    """Return x[..., -k], where -0 is 0."""
+    along, m = len(x.shape) - 1, x.shape[-1]
+    if m == 1:
+        return x
+    return build.concat([_take(x, along, 0, 1), build.flip(_take(x, along, 1, m), (along,))], along)
+
+
+def _combine(re: UOp, im: UOp, mirror_re: UOp, mirror_im: UOp, n: int) -> tuple[UOp, UOp]:
+    """Return z[k] + z*[-k] - i w^k (z[k] - z*[-k])."""
+    x, y, u, v = Expr(re), Expr(im), Expr(mirror_re), Expr(mirror_im)
+    c, s = _roots(n, re)
+    p, q = y + v, u - x
+    return (x + u + (c * p - s * q)).node, (y - v + (c * q + s * p)).node
 
 
 def inverse_real_transform(x: UOp, axis: int, n: int, scale: float = 1.0) -> UOp:
@@ -45,19 +62,23 @@ def inverse_real_transform(x: UOp, axis: int, n: int, scale: float = 1.0) -> UOp
     the first element, and of the last one if n is even, are taken as 0."""
     order = _last(axis, len(x.shape) - 1)
     x = build.permute(x, (*order, len(order)))
-    x = _drop_imaginary(x, [0] if n % 2 else [0, n // 2])
     along = len(order) - 1
+    re, im = part(x, 0), _inner_imaginary(part(x, 1), n)
     if n % 2:
-        mirror = build.flip(_take(x, along, 1, x.shape[along]), (along,))
-        whole = build.concat([x, pairs(part(mirror, 0), build.neg(part(mirror, 1)))], along)
+        mirror_re, mirror_im = [build.flip(_take(p, along, 1, p.shape[along]), (along,))
+                                for p in (re, im)]
+        whole = pairs(build.concat([re, mirror_re], along),
+                      build.concat([im, build.neg(mirror_im)], along))
         out = part(transform(whole, along, True, scale), 0)
     else:
-        re, im, conj_re, conj_im = _with_mirror(x)
-        c, s = _roots(n, x)
-        d_re, d_im = re - conj_re, im - conj_im
-        z = pairs((re + conj_re + (s * d_re - c * d_im)).node,
-                  (im + conj_im + (s * d_im + c * d_re)).node)
-        z = transform(_take(z, along, 0, n // 2), along, True, scale)
+        mirror_re, mirror_im = [build.flip(_take(p, along, 1, n // 2 + 1), (along,))
+                                for p in (re, im)]
+        re, im = [_take(p, along, 0, n // 2) for p in (re, im)]
+        a, b, u, v = Expr(re), Expr(im), Expr(mirror_re), Expr(mirror_im)
+        c, s = _roots(n, re)
+        p, q = a - u, b + v
+        z = pairs((a + u + (s * p - c * q)).node, (b - v + (s * q + c * p)).node)
+        z = transform(z, along, True, scale)
         out = build.reshape(z, (*x.shape[:along], n))
     return build.permute(out, inverse_permutation(order))
 
@@ -71,28 +92,19 @@ def _take(x: UOp, axis: int, start: int, stop: int) -> UOp:
     return build.shrink(x, [(start, stop) if a == axis else (0, n) for a, n in enumerate(x.shape)])
 
 
-def _with_mirror(z: UOp) -> tuple[Expr, Expr, Expr, Expr]:
-    """Return both parts of z[..., k, :], and both of the conjugate of its mirror image in k."""
-    mirror = build.flip(z, (len(z.shape) - 2,))
-    return (Expr(part(z, 0)), Expr(part(z, 1)), Expr(part(mirror, 0)), -Expr(part(mirror, 1)))
-
-
-def _roots(n: int, z: UOp) -> tuple[Expr, Expr]:
-    """Return both parts of exp(-2i pi k / n) for the elements of z[..., k, :]."""
-    shape = z.shape[:-1]
-    w = constants(fft_plan.roots(np.arange(shape[-1]), n), z.dtype)
+def _roots(n: int, like: UOp) -> tuple[Expr, Expr]:
+    """Return both parts of exp(-2i pi k / n) along the last axis."""
+    shape = like.shape
+    w = constants(fft_plan.roots(np.arange(shape[-1]), n), like.dtype)
     c, s = [Expr(build.expand(build.reshape(p, (*(1,) * (len(shape) - 1), shape[-1])), shape))
             for p in w]
     return c, s
 
 
-def _drop_imaginary(x: UOp, at: list[int]) -> UOp:
-    """Replace the imaginary parts of some elements along the last axis but one by 0."""
-    re, im = part(x, 0), part(x, 1)
-    n = im.shape[-1]
-    index = build.iota(n)
-    mask = build.eq(index, build.const_like(index, at[0]))
-    for i in at[1:]:
-        mask = build.or_(mask, build.eq(index, build.const_like(index, i)))
-    mask = build.expand(build.reshape(mask, (*(1,) * (len(im.shape) - 1), n)), im.shape)
-    return pairs(re, build.where(mask, build.const_like(im, 0), im))
+def _inner_imaginary(im: UOp, n: int) -> UOp:
+    """Replace the imaginary part of the first element by 0, and if n is even that of the last."""
+    along, last = len(im.shape) - 1, im.shape[-1] - (n % 2 == 0)
+    if last <= 1:
+        return build.const_like(im, 0)
+    return build.pad(_take(im, along, 1, last), [
+        (1, im.shape[-1] - last) if a == along else (0, 0) for a in range(along + 1)])
