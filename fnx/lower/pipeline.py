@@ -19,12 +19,12 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline complex_to_real plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
-two_pass_scan simplify fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather
-fuse_argreduce attention split_reduction split_concat_by_buffer_limit unique_results kernelize
-ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
-split_index_sets row_epilogues runtime_extents canonicalize choose tile split_global memory
-commands loop_kernels'
+'inline unroll_linalg complex_to_real plan_fft conv_input_gradient_to_contraction
+push_slice_through_reduce two_pass_scan simplify fuse_loop_into_kernel fold_transposes
+fold_comparisons one_hot_to_gather fuse_argreduce attention split_reduction
+split_concat_by_buffer_limit unique_results kernelize ranges fold_slices promote_to_compute_dtype
+hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues runtime_extents
+canonicalize choose tile split_global memory commands loop_kernels'
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ conv_input_gradient_to_contraction = lazy_import(
 plan_fft = lazy_import("fnx.lower.tensor.plan_fft", "plan_fft")
 push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
                                         "push_slice_through_reduce")
+unroll_linalg = lazy_import("fnx.lower.tensor.unroll_linalg", "unroll_linalg")
 two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
 fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
                                     "fuse_loop_into_kernel")
@@ -277,6 +278,8 @@ POST_ATTENTION_PASSES = (
 )
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
+    Pass("unroll_linalg", lift_to_bodies(unroll_linalg), "tensor", "tensor",
+         features=frozenset({ops.LINALG}), takes_target=True),
     Pass("complex_to_real", complex_to_real, "tensor", "tensor", features=COMPLEX),
     Pass("plan_fft", plan_transforms, "tensor", "tensor", features=frozenset({ops.FFT}),
          takes_target=True),

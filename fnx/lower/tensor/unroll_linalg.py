@@ -1,0 +1,118 @@
+"""Unroll linear algebra of small matrices: one program for all matrices of a batch.
+
+    before  LINALG cholesky (p0)                            p0: (1000, 2, 2)
+    after   a, b, d = p0[:, 0, 0], p0[:, 1, 0], p0[:, 1, 1]
+            r = sqrt(a);  s = b / r;  t = sqrt(d - s * s)
+            CONCAT(r, 0, s, t)                              (1000, 2, 2)
+
+So vectors hold the same element of as many matrices as they have lanes, and what is computed before
+and after is part of the same kernel. A routine that reads results of another one takes their
+elements as they are: a solution needs no factors in memory. On the host a call of LAPACK is better
+for a few matrices, which fill no vector; other targets have no LAPACK.
+
+The formulas are in core/formulas/small_matrices.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fnx.core.formulas.small_matrices import UNROLLED, Matrix
+from fnx.core.ir import build, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.linalg import matrix_lengths, signature
+from fnx.core.ir.op_bodies import replace_results
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.target import Target
+
+MAX_SIZE = 8  # rows or columns of a matrix; the code grows with the cube
+
+
+def unroll_linalg(fn: UOp, target: Target) -> UOp:
+    """Return a FUNCTION in which batches of small matrices are elementwise ops."""
+    matrices: dict[UOp, Matrix] = {}  # results of routines, element by element
+
+    def replace(node: UOp, src: tuple[UOp, ...]) -> Sequence[UOp] | None:
+        if node.op is not ops.LINALG or not _is_small(node, target):
+            return None
+        return _unroll(node, src, matrices)
+    if not any(n.op is ops.LINALG and _is_small(n, target) for n in toposort(fn.src)):
+        return fn
+    return fn.with_operands(tuple(replace_results(fn.src, replace)))
+
+
+def _is_small(node: UOp, target: Target) -> bool:
+    """Whether a LINALG is unrolled."""
+    arg = node.arg
+    if arg.routine not in UNROLLED:
+        return False
+    batch, lengths = matrix_lengths(arg.routine, arg.options, arg.ins)
+    n_matrices, itemsize = math.prod(batch), arg.ins[0][1].real.itemsize
+    fills_vectors = n_matrices >= target.vector_lanes(itemsize) if target.kind == "host" else True
+    return n_matrices > 0 and fills_vectors and all(
+        0 < lengths[letter] <= MAX_SIZE for letter in lengths if letter in "mnk")
+
+
+def _unroll(node: UOp, src: Sequence[UOp], matrices: dict[UOp, Matrix]) -> list[UOp] | None:
+    arg = node.arg
+    sig = signature(arg.routine, arg.options)
+    batch, lengths = matrix_lengths(arg.routine, arg.options, arg.ins)
+    sides = lengths.get("r", 0)
+    columns = sides if sides > MAX_SIZE else None  # an axis of the elements; few are unrolled, too
+    operands = [_elements(x, axes, batch, columns, matrices) for x, (_, axes) in zip(src, sig.ins)]
+    results = UNROLLED[arg.routine](arg.options, *operands)
+    if results is None:
+        return None
+    nodes = []
+    for matrix, (_, axes), (shape, _) in zip(results, sig.outs, arg.outs):
+        made = _join(matrix, axes, batch, shape, columns)
+        if "r" not in axes:
+            matrices[made] = matrix
+        nodes.append(made)
+    return nodes
+
+
+def _elements(x: UOp, axes: str, batch: tuple[int, ...], columns: int | None,
+              matrices: Mapping[UOp, Matrix]) -> Matrix:
+    """Return the elements of a matrix; right-hand sides are its columns. Where these are an axis
+    of the elements, there is one, and other elements are expanded along it."""
+    at = len(batch)
+    if "r" in axes:
+        rows = at + axes.index("n")
+        sides = at + axes.index("r")
+        if columns is not None:
+            return [[Expr(_slice(x, {rows: i}))] for i in range(x.shape[rows])]
+        return [[Expr(_slice(x, {rows: i, sides: j})) for j in range(x.shape[sides])]
+                for i in range(x.shape[rows])]
+    shape = batch if columns is None else (*batch, columns)
+
+    def wide(e: UOp) -> Expr:
+        return Expr(e if columns is None else
+                    build.expand(build.reshape(e, (*batch, 1)), shape))
+    if x in matrices:
+        return [[wide(e.node) for e in row] for row in matrices[x]]
+    if len(axes) == 1:
+        return [[wide(_slice(x, {at: i})) for i in range(x.shape[at])]]
+    return [[wide(_slice(x, {at: i, at + 1: j})) for j in range(x.shape[at + 1])]
+            for i in range(x.shape[at])]
+
+
+def _slice(x: UOp, index: Mapping[int, int]) -> UOp:
+    """Return the elements at an index of some axes, which are removed."""
+    bounds = [(index[a], index[a] + 1) if a in index else (0, n) for a, n in enumerate(x.shape)]
+    return build.reshape(build.shrink(x, bounds), tuple([n for a, n in enumerate(x.shape)
+                                                         if a not in index]))
+
+
+def _join(matrix: Matrix, axes: str, batch: tuple[int, ...], shape: tuple[int, ...],
+          columns: int | None) -> UOp:
+    """Return an array of the elements."""
+    if axes == "rn" and columns is None:
+        matrix = [list(column) for column in zip(*matrix)]
+    if "r" in axes and columns is not None:
+        at = len(batch) + axes.index("n")
+        rows = [build.reshape(e.node, (*e.shape[:at], 1, *e.shape[at:])) for e, in matrix]
+        return build.concat(rows, at)
+    parts = [build.reshape(e.node, (*batch, 1)) for row in matrix for e in row]
+    return build.reshape(build.concat(parts, len(batch)), shape)
