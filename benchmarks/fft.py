@@ -53,6 +53,8 @@ def steady(functions: list[tuple[Callable[[Any], Any], Any]], size: int) -> list
 
 def main(name: str, shapes: tuple[tuple[int, ...], ...], double: bool) -> None:
     rng = np.random.default_rng(0)
+    for library, array in ((jax, jax.numpy.ones(8)), (fnx, fnx.numpy.ones(8))):
+        timed(library.jit(lambda x: x * 2), array)  # loads the compilers
     print(f"{name:14} first, ms: JAX     fnx ratio     then, us: JAX       fnx ratio    error")
     for shape in shapes:
         lengths = (*shape[:-1], shape[-1] // 2 + 1) if name in ("irfft", "hfft") else shape

@@ -6,7 +6,8 @@ Z gives that of the array: with E the transform of the even elements and O that 
     Z[k] = E[k] + i O[k]     E[k] = (Z[k] + Z*[-k]) / 2     O[k] = (Z[k] - Z*[-k]) / 2i
     X[k] = E[k] + w^k O[k]   w = exp(-2i pi / n)            k <= n / 2
 
-The inverse goes back the same way. A length that is odd is transformed with zero imaginary parts.
+The inverse goes back the same way. A length that is odd or short is transformed with zero imaginary
+parts.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from fnx.core.ir.op import inverse_permutation
 from fnx.core.ir.uop import UOp
 from fnx.numpy.fft_core import constants, pairs, part, transform
 
+_SHORT = 64  # up to this length a whole transform is as fast, and compiles faster
+
 
 def real_transform(x: UOp, axis: int, scale: float = 1.0) -> UOp:
     """Return the first n / 2 + 1 elements of the transform of a real array, as pairs."""
     n = x.shape[axis]
-    if n % 2:
+    if n % 2 or n <= _SHORT:
         z = transform(pairs(x, build.const_like(x, 0)), axis, scale=scale)
         return _take(z, axis, 0, n // 2 + 1)
     order = _last(axis, len(x.shape))
