@@ -14,6 +14,7 @@ from fnx.core.ir import build, build_calls, dtypes, linalg
 from fnx.core.levels import interp, spec
 from fnx.core.support.config import override
 from fnx.core.support.errors import DTypeError, ShapeError
+from fnx.lower.emit import small_matrices
 from fnx.lower.emit.lapack import EMITTERS
 from fnx.transforms.autodiff.linalg_rules import JVPS, VJPS
 from tests.linalg.matrices import OPERANDS, OPTIONS, SIZES, random
@@ -53,6 +54,30 @@ def test_kernels_compute_what_the_interpreter_does(routine: str, options: tuple[
             for a, b in zip(got, interpret(routine, xs, options)):
                 assert (a.shape, a.dtype) == (b.shape, b.dtype)
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("routine", small_matrices.ROUTINES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_many_small_matrices(routine: str, dtype: str) -> None:
+    """One matrix per lane: what the interpreter computes, also in the last, overlapping group."""
+    tolerance = 1e-4 if dtype == "f4" else 1e-12
+    for n, batch in ((1, 32), (2, 33), (3, 47), (5, 48), (8, 67)):
+        xs = OPERANDS[routine](random(n), (batch,), min(n, 3) if routine == "lu_solve" else n, n,
+                               np.dtype(dtype), ())
+        if routine == "lu":
+            xs[0][7] = 0
+        with override(x64=True):
+            got = run(routine, *xs)
+        for a, b in zip(got, interpret(routine, xs, ())):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_a_failure_among_small_matrices_is_nan() -> None:
+    a = np.tile(np.eye(3, dtype=np.float32), (40, 1, 1))
+    a[[0, 39]] = -1
+    factor = np.asarray(run("cholesky", a)[0])
+    assert np.isnan(factor[[0, 39]][:, *np.tril_indices(3)]).all()
+    np.testing.assert_array_equal(factor[1:39], a[1:39])
 
 
 def test_every_routine_has_a_kernel_and_a_meaning() -> None:
