@@ -14,8 +14,9 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
 from fnx.core.formulas import fft_plan
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
-from fnx.core.ir.uop import toposort
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp, spec
+from fnx.lower.emit import fft as emit_fft
 from fnx.lower.tensor.plan_fft import plan_fft
 from fnx.numpy import fft_core
 
@@ -157,6 +158,13 @@ def test_tables_that_are_too_short_are_refused() -> None:
             1, dtypes.float32, (fft_plan.stage_table_size(60),)), changed)
         with pytest.raises(errors.SpecError):
             spec.check([build.function([step], 2)], "tensor")
+
+
+def test_without_fused_multiply_add() -> None:
+    arg = op_args.FftStep("fft", dtypes.float32, None, (8, 7), (), 0)
+    step = build_calls.fft_step_callee(UOp(ops.FFT_STEP, dtypes.void, (), arg))
+    found = [{line.op for line in emit_fft.program(step, fma).src} for fma in (True, False)]
+    assert [ops.MULACC in lines for lines in found] == [True, False]
 
 
 def test_long_columns_and_three_steps() -> None:

@@ -66,14 +66,15 @@ def extents(step: UOp) -> dict[str, UOp]:
             "scratch": build.mul(vectors, build.index_const(_VECTOR_BYTES))}
 
 
-def program(step: UOp) -> UOp:
-    """Return the PROGRAM of a generalized FFT_STEP over a part of its tiles."""
-    return _FftEmitter(step.arg).program()
+def program(step: UOp, fma: bool = True) -> UOp:
+    """Return the PROGRAM of a generalized FFT_STEP over a part of its tiles; ``fma``: the machine
+    has fused multiply-add."""
+    return _FftEmitter(step.arg, fma).program()
 
 
 class _FftEmitter(Butterflies):
-    def __init__(self, arg: op_args.FftStep) -> None:
-        self.arg, self.t = arg, arg.dtype
+    def __init__(self, arg: op_args.FftStep, fma: bool) -> None:
+        self.arg, self.t, self.fma = arg, arg.dtype, fma
         self.lanes = lanes_of(self.t)
         self.vec = self.t.vec(self.lanes)
         self.b = ProgramBuilder()
@@ -87,6 +88,8 @@ class _FftEmitter(Butterflies):
     # ---- lines
 
     def op(self, op: Op, *src: UOp) -> UOp:
+        if op is ops.MULACC and not self.fma:
+            return self.op(ops.ADD, self.op(ops.MUL, src[0], src[1]), src[2])
         return self.b.across(op, self.t, src)
 
     def const(self, x: float) -> UOp:
