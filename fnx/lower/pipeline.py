@@ -105,7 +105,6 @@ arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
                                        "promote_to_compute_dtype")
 lapack = lazy_import("fnx.lower.emit.lapack")
-small_matrices = lazy_import("fnx.lower.emit.small_matrices")
 tile_attention = lazy_import("fnx.lower.attention.tile_attention", "tile_attention")
 
 
@@ -497,9 +496,7 @@ class Blocks:
             return
         if step.kernel.op is ops.LINALG:
             native = TARGET_LOWERINGS[driver.target.kind].native_linalg
-            generalize = small_matrices.generalize_batch \
-                if small_matrices.is_small(step.kernel.arg) else lapack.generalize_sizes
-            node, scalars = generalize(step.kernel) if native else (step.kernel, ())
+            node, scalars = lapack.generalize_sizes(step.kernel) if native else (step.kernel, ())
             if not self.bodies:
                 self.ready(node)
             yield Launch(node, step.operands, scalars, step.locs, step.writes)

@@ -381,7 +381,6 @@ TARGET_LOWERINGS = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx":
 
 
 lapack = lazy_import("fnx.lower.emit.lapack")
-small_matrices = lazy_import("fnx.lower.emit.small_matrices")
 inline_command_loop = lazy_import("fnx.lower.loops.inline_command_loop", "inline_command_loop")
 resumable_loop = lazy_import("fnx.lower.loops.resumable_loop", "resumable_loop")
 PACKAGES = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
@@ -429,7 +428,7 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     def text(symbol: str) -> str:
         kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
             fft.program(kernel, target.fma) if kernel.op is ops.FFT_STEP else \
-            linalg_program(kernel) if kernel.op is ops.LINALG else program()
+            lapack.program(kernel) if kernel.op is ops.LINALG else program()
         body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
 
@@ -439,25 +438,12 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     if kernel.op is ops.FFT_STEP:
         return KernelCode(key, lambda: fft.program(kernel, target.fma), text, fft.extents(kernel))
     if kernel.op is ops.LINALG:
-        return KernelCode(key, lambda: linalg_program(kernel), text, linalg_extents(kernel))
+        return KernelCode(key, lambda: lapack.program(kernel), text,
+                          {"parallel": lapack.batch_size(kernel),
+                           "scratch": lapack.scratch(kernel)})
     if kernel.op is ops.CMD_LOOP:
         return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))
-
-
-def linalg_program(node: UOp) -> UOp:
-    """Return the PROGRAM of a LINALG: calls of LAPACK, or many small matrices at once."""
-    emitter = lapack if node.arg.any_size else small_matrices
-    program: UOp = emitter.program(node)
-    return program
-
-
-def linalg_extents(node: UOp) -> Mapping[str, UOp]:
-    """Return the launch parameters of a LINALG; nothing if the host's interpreter runs it."""
-    if node.arg.any_size:
-        return {"parallel": lapack.batch_size(node), "scratch": lapack.scratch(node)}
-    extents: Mapping[str, UOp] = small_matrices.extents(node)
-    return extents
 
 
 def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:

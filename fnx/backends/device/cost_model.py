@@ -22,7 +22,6 @@ CACHE_BYTE_NS = 1 / 80  # nanoseconds per byte in cache
 MEMORY_BYTE_NS = 1 / 20   # ... and not in cache
 STRIP_NS = 40_000.0  # of one strip of a loop that is relaunched: lower/loops/loop_kernels.py
 FLOP_NS = 1 / 8  # ... of LAPACK
-SMALL_MATRIX_NS = 5.0  # nanoseconds of a matrix in a lane of a vector
 LINALG_CALL_NS = 300.0  # nanoseconds of a call of LAPACK
 LINALG_FLOPS = {"cholesky": 0.4, "qr": 4.0, "eigh": 12.0, "eigvalsh": 4.0, "svd": 25.0,
                 "svdvals": 6.0, "schur": 25.0, "eig": 25.0,
@@ -76,9 +75,7 @@ def _linalg_ns(arg: op_args.Linalg, scalars: Mapping[UOp | int, int]) -> float:
     else:
         of = arg.of_complex or arg
         batch, by_letter = matrix_lengths(of.routine, of.options, of.ins)
-        count, lengths = scalars.get(0, math.prod(batch)), [*by_letter.values()]
-        if 0 in scalars:  # one matrix per lane
-            return count * (SMALL_MATRIX_NS + VECTOR_NS * max(lengths)**3)
+        count, lengths = math.prod(batch), [*by_letter.values()]
     flops = LINALG_FLOPS.get(arg.routine, 1.0) * max(lengths)**3
     return count * (LINALG_CALL_NS + FLOP_NS * flops)
 
