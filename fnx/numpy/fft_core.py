@@ -34,6 +34,12 @@ def _constant(value: NDArray, dtype: DType) -> UOp:
     return from_numpy(np.ascontiguousarray(value, dtype.np))._node
 
 
+@functools.lru_cache(maxsize=64)
+def root_values(n: int, count: int) -> NDArray:
+    """Return exp(-2i pi k / n) for k < count."""
+    return fft_plan.roots(np.arange(count), n)
+
+
 def constants(z: NDArray, dtype: DType) -> tuple[UOp, UOp]:
     """Return the real and the imaginary parts of complex constants."""
     return _constant(z.real, dtype), _constant(z.imag, dtype)

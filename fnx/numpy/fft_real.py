@@ -12,14 +12,11 @@ parts.
 
 from __future__ import annotations
 
-import numpy as np
-
-from fnx.core.formulas import fft_plan
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.op import inverse_permutation
 from fnx.core.ir.uop import UOp
-from fnx.numpy.fft_core import constants, pairs, part, transform
+from fnx.numpy.fft_core import constants, pairs, part, root_values, transform
 
 _SHORT = 64  # up to this length a whole transform is as fast, and compiles faster
 
@@ -98,7 +95,7 @@ def _take(x: UOp, axis: int, start: int, stop: int) -> UOp:
 def _roots(n: int, like: UOp) -> tuple[Expr, Expr]:
     """Return both parts of exp(-2i pi k / n) along the last axis."""
     shape = like.shape
-    w = constants(fft_plan.roots(np.arange(shape[-1]), n), like.dtype)
+    w = constants(root_values(n, shape[-1]), like.dtype)
     c, s = [Expr(build.expand(build.reshape(p, (*(1,) * (len(shape) - 1), shape[-1])), shape))
             for p in w]
     return c, s

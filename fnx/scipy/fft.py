@@ -10,20 +10,17 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.formulas import fft_plan
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import NotBuiltError, lazy_module
 from fnx.numpy.fft import normalize_lengths, real_dtype, resize
-from fnx.numpy.fft_core import constants, pairs, part
+from fnx.numpy.fft_core import constants, pairs, part, root_values
 from fnx.numpy.fft_real import inverse_real_transform, real_transform
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
@@ -53,7 +50,7 @@ def _check(type: int, norm: str | None) -> None:
 def _rotation(n: int, count: int, like: UOp) -> tuple[Expr, Expr]:
     """Return cos and sin of pi k / 2n for k < count along the last axis."""
     shape = (*like.shape[:-1], count)
-    w = constants(fft_plan.roots(np.arange(count), 4 * n), like.dtype)
+    w = constants(root_values(4 * n, count), like.dtype)
     c, s = [Expr(build.expand(build.reshape(p, (*(1,) * (len(shape) - 1), count)), shape))
             for p in w]
     return c, -s
