@@ -199,8 +199,11 @@ def _order_stores(statements: list[Statement], disjoint: bool) -> None:
                 if r is not t or not any(r in i.ranges for i in equal_indices):
                     break
                 shared += 1
-            free = disjoint and s.node.arg is None and e.node.arg is None and s.path != e.path
-            if not free and (shared or not are_disjoint(indices(s.node), indices(e.node))):
+            may_swap = s.node.arg is None and e.node.arg is None and s.path != e.path
+            if may_swap and disjoint:
+                continue
+            differ = (may_swap or not shared) and are_disjoint(indices(s.node), indices(e.node))
+            if not differ or shared and not may_swap:
                 s.depends.append((e, shared))
         earlier.append(s)
 

@@ -8,24 +8,27 @@
 So vectors hold the same element of as many matrices as they have lanes, and what is computed before
 and after is part of the same kernel. A routine that reads results of another one takes their
 elements as they are: a solution needs no factors in memory. On the host a call of LAPACK is better
-for a few matrices, which fill no vector; other targets have no LAPACK.
-
-The formulas are in core/formulas/small_matrices.py.
+for a few matrices, which fill no vector; other targets have no LAPACK. The formulas are in
+core/formulas/small_matrices.py; eigenvalues and singular values are found by a loop of rotations
+(jacobi.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fnx.core.formulas.small_matrices import UNROLLED, Matrix
-from fnx.core.ir import build, ops
+from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.linalg import matrix_lengths, signature
 from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
+from fnx.lower.tensor import jacobi
 
+ROTATED = frozenset({"eigh", "eigvalsh", "svd", "svdvals"})
 MAX_SIZE = 8  # rows or columns of a matrix; the code grows with the cube
 
 
@@ -45,7 +48,7 @@ def unroll_linalg(fn: UOp, target: Target) -> UOp:
 def _is_small(node: UOp, target: Target) -> bool:
     """Whether a LINALG is unrolled."""
     arg = node.arg
-    if arg.routine not in UNROLLED:
+    if arg.routine not in UNROLLED and arg.routine not in ROTATED:
         return False
     batch, lengths = matrix_lengths(arg.routine, arg.options, arg.ins)
     n_matrices, itemsize = math.prod(batch), arg.ins[0][1].real.itemsize
@@ -56,6 +59,8 @@ def _is_small(node: UOp, target: Target) -> bool:
 
 def _unroll(node: UOp, src: Sequence[UOp], matrices: dict[UOp, Matrix]) -> list[UOp] | None:
     arg = node.arg
+    if arg.routine in ROTATED:
+        return _rotate(arg, src[0])
     sig = signature(arg.routine, arg.options)
     batch, lengths = matrix_lengths(arg.routine, arg.options, arg.ins)
     sides = lengths.get("r", 0)
@@ -71,6 +76,29 @@ def _unroll(node: UOp, src: Sequence[UOp], matrices: dict[UOp, Matrix]) -> list[
             matrices[made] = matrix
         nodes.append(made)
     return nodes
+
+
+def _rotate(arg: Any, a: UOp) -> list[UOp] | None:
+    """Return eigenvalues or singular values, and vectors, by Jacobi rotations."""
+    *batch, m, n = a.shape
+    flat = build.reshape(a, (math.prod(batch), m, n))
+
+    def results(*nodes: UOp) -> list[UOp]:
+        return [build.reshape(x, shape) for x, (shape, _) in zip(nodes, arg.outs)]
+    if arg.routine in ("eigh", "eigvalsh"):
+        return results(*jacobi.eigh(flat, "lower" in arg.options))
+    if "full" in arg.options and m != n:
+        return None
+    values, left, right = jacobi.svd(flat if m >= n else jacobi.adjoint(flat))
+    if arg.routine == "svdvals":
+        return results(values)
+    # the triangular factor of orthogonal columns is diagonal; its signs belong to the columns, and
+    # a column of zeros gets a direction
+    factors = _unroll(build_calls.linalg("qr", [left])[0].src[0], [left], {})
+    assert factors is not None
+    left = jacobi.scaled_by_phase(*factors)
+    first, second = (left, right) if m >= n else (right, left)
+    return results(values, first, jacobi.adjoint(second))
 
 
 def _elements(x: UOp, axes: str, batch: tuple[int, ...], columns: int | None,

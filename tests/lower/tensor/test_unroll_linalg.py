@@ -94,6 +94,50 @@ def test_large_and_small_columns() -> None:
         np.testing.assert_allclose(r / size, want_r / size, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
+def test_eigenvalues_and_singular_values(n: int, dtype: Any) -> None:
+    a = drawn(4, n, n, dtype=dtype)
+    symmetric = (a + a.swapaxes(1, 2)) / 2
+    eps = 60 * n * np.finfo(dtype).eps
+    for options in ((), ("lower",)):
+        (values, vectors), (want, _) = both("eigh", options, symmetric)
+        np.testing.assert_allclose(values, want, atol=eps)
+        np.testing.assert_allclose(symmetric @ vectors, vectors * values[:, None], atol=eps)
+        only, = both("eigvalsh", options, symmetric)[0]
+        np.testing.assert_allclose(only, want, atol=eps)
+    for rows, columns in ((n, n), (8, n), (n, 8)):
+        b = drawn(3, rows, columns, dtype=dtype)
+        (s, u, vt), (want, _, _) = both("svd", (), b)
+        np.testing.assert_allclose(s, want, atol=eps)
+        np.testing.assert_allclose((u * s[:, None]) @ vt, b, atol=eps)
+        for q in (u.swapaxes(1, 2) @ u, vt @ vt.swapaxes(1, 2)):
+            np.testing.assert_allclose(q, np.broadcast_to(np.eye(len(q[0])), q.shape), atol=eps)
+
+
+def test_singular_values_of_special_matrices() -> None:
+    special = np.stack([np.zeros((4, 3)), np.ones((4, 3)), np.eye(4, 3),
+                        np.diag([1.0, 1e-8, 0, 0])[:, :3]])
+    (s, u, vt), (want, _, _) = both("svd", (), special)
+    np.testing.assert_allclose(s, want, atol=1e-14)
+    np.testing.assert_allclose((u * s[:, None]) @ vt, special, atol=1e-14)
+    np.testing.assert_allclose(u.swapaxes(1, 2) @ u, np.broadcast_to(np.eye(3), (4, 3, 3)),
+                               atol=1e-13)
+    bad = np.full((2, 3, 3), np.nan)
+    assert np.isnan(both("eigvalsh", (), bad)[0][0]).all()  # and it ends
+
+
+def test_complex_matrices() -> None:
+    a = drawn(3, 5, 5) + 1j * drawn(3, 5, 5, seed=4)
+    hermitian = a + a.conj().swapaxes(1, 2)
+    check("lu", (), a)
+    check("qr", (), a)
+    check("cholesky", (), a @ a.conj().swapaxes(1, 2) + np.eye(5))
+    (values, vectors), (want, _) = both("eigh", ("lower",), hermitian)
+    np.testing.assert_allclose(values, want, atol=1e-13)
+    np.testing.assert_allclose(hermitian @ vectors, vectors * values[:, None], atol=1e-13)
+
+
 def test_what_is_not_unrolled() -> None:
     host = Target("cpu", kind="host", vector_bits=512)
     for shape, target in (((3, 9, 9), DEVICE), ((7, 3, 3), host), ((0, 3, 3), DEVICE)):
