@@ -123,6 +123,11 @@ class _Body:
         kernel, *rest = node.src
         if kernel.op is ops.CALLBACK:
             raise ArgumentError("expected a function that calls no Python", loc=node.arg.locs[0])
+        if kernel.op is ops.LINALG:
+            raise ArgumentError("expected a function without LAPACK, which C files do not call, "
+                                f"got {kernel.arg.routine}", loc=next(iter(node.arg.locs), None),
+                                hint="factorizations of batches of matrices of up to 8 rows are "
+                                     "exported; compute others before, or export to 'fnx'")
         code = self.code[kernel]
         self.texts.setdefault(code.symbol, code.text())
         scalars = [s.arg for s in rest if s.op is ops.CONST]

@@ -122,6 +122,9 @@ def _launches(commands: UOp) -> list[KernelLaunch]:
     return launches
 
 
+_HOST_WORK = {ops.SORT: "a sort", ops.LINALG: "a factorization"}
+
+
 def _unroll_launches(commands: UOp, iteration: dict[int, int],
                      depth: int) -> Iterator[KernelLaunch]:
     for command in commands.src:
@@ -141,7 +144,8 @@ def _unroll_launches(commands: UOp, iteration: dict[int, int],
                 yield from _unroll_launches(command.src[-1], iteration, depth + 1)
             iteration[depth] = command.arg.trips
         else:
-            description = "a sort" if command.op is ops.EXEC else "a data-dependent loop" \
+            description = _HOST_WORK.get(command.src[0].op, "work of the host") \
+                if command.op is ops.EXEC else "a data-dependent loop" \
                 if command.op is ops.CMD_LOOP else "a data-dependent branch"
             raise ArgumentError(f"expected work that a page can enqueue at once, got {description}",
                                 loc=next(iter(command.arg.locs), None),
