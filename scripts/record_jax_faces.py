@@ -26,7 +26,7 @@ OUT = Path(__file__).resolve().parent.parent / "fnx" / "as_jax" / "names.json"
 HARDWARE = (  # JAX's compiler and hardware that fnx has no modules for
     "jax.collect_profile", "jax.tools", "jax.experimental.colocated_python",
     "jax.experimental.jax2tf", "jax.experimental.mosaic", "jax.experimental.pallas",
-    "jax.experimental.roofline", "jax.experimental.source_mapper", "jax.experimental.sparse",
+    "jax.experimental.roofline", "jax.experimental.source_mapper",
     "jax.extend.mlir", "jax.extend.pallas",
     "jax.experimental.array_serialization.pytree_serialization",
 )

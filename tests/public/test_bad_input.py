@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.experimental.sparse
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
@@ -295,7 +296,7 @@ def test_copies_of_a_value_survive_its_donation() -> None:
 
 def test_names_that_are_not_there_yet() -> None:
     for module, name, part, instead in (
-            (fnx.scipy.signal, "welch", "spectra of signals", "scipy.signal.welch"),):
+            (fnx.experimental.sparse, "linalg", "solvers of sparse", "scipy.sparse.linalg.cg"),):
         assert not hasattr(module, name)
         with pytest.raises(errors.NotBuiltError,
                            match=f"{name} is not implemented yet: {part}") as e:

@@ -157,3 +157,8 @@ BY_FUNCTION |= {
         "ragged_dot_dimension_numbers": lax.RaggedDotDimensionNumbers(
             (([1], [1]), ([], [])), [0], [0])},
 }
+BY_FUNCTION |= {
+    "fnx.scipy.signal.fftconvolve": {"in1": X, "in2": SQUARE[:1, :2]},
+    **{f"fnx.scipy.signal.{n}": {"x": X, "y": X} for n in ("csd", "welch")},
+    "fnx.scipy.signal.stft": {"x": X, "nperseg": 3}, "fnx.scipy.signal.istft": {"Zxx": X},
+}

@@ -1,8 +1,8 @@
 """Parts of JAX that are not implemented yet: their names, and what to use instead.
 
->>> print(*find_unimplemented("scipy.signal.welch"), sep="; ")
-spectra of signals; use scipy.signal.welch on concrete arrays, or \
-through fnx.pure_callback in a traced function
+>>> print(*find_unimplemented("experimental.sparse.linalg.spsolve"), sep="; ")
+solvers of sparse matrices; use scipy.sparse.linalg.cg, bicgstab or gmres, or scipy's functions \
+through fnx.pure_callback
 >>> find_unimplemented("numpy.sum")
 """
 
@@ -12,10 +12,9 @@ from fnmatch import fnmatchcase
 
 # feature -> (names without "fnx.", what to use instead; {0} is the name)
 UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
-    "spectra of signals": ((
-        "scipy.signal.fftconvolve", "scipy.signal.*stft", "scipy.signal.csd",
-        "scipy.signal.welch"),
-        "use {0} on concrete arrays, or through fnx.pure_callback in a traced function"),
+    "solvers of sparse matrices": (("experimental.sparse.linalg", "experimental.sparse.linalg.*"),
+        "use scipy.sparse.linalg.cg, bicgstab or gmres, or scipy's functions through "
+        "fnx.pure_callback"),
 }
 
 

@@ -8,11 +8,12 @@
 from typing import TYPE_CHECKING
 
 from fnx.core.support.errors import lazy_module
-from fnx.scipy.signal import convolutions, trends
+from fnx.scipy.signal import convolutions, spectra, trends
 from fnx.scipy.signal.convolutions import *
+from fnx.scipy.signal.spectra import *
 from fnx.scipy.signal.trends import *
 
-__all__ = [*convolutions.__all__, *trends.__all__]
+__all__ = [*convolutions.__all__, *spectra.__all__, *trends.__all__]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -13,6 +13,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
 from fnx.core.support.errors import NotBuiltError, ShapeError
 from fnx.lax.convolution import conv_general_dilated
+from fnx.scipy.signal.spectra import fftconvolve
 
 __all__ = ["convolve", "convolve2d", "correlate", "correlate2d"]
 
@@ -70,7 +71,7 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Mode = "full", method: Method
     """
     arguments.check_choice("method", method, ("auto", "direct", "fft"))
     if method == "fft":
-        raise NotBuiltError('method="fft" is not implemented yet', hint='use method="direct"')
+        return fftconvolve(in1, in2, mode)
     x, y = promote_arrays("convolve", asarray(in1), asarray(in2))
     return _convolve(x, y, mode, precision)
 
