@@ -154,7 +154,7 @@ def _continue(x: Array, n: int, boundary: str | None) -> Array:
         ends = jnp.where(at < n, x[..., :1], x[..., -1:])
         outside = (at < n) | (at >= n + x.shape[-1])
         return jnp.where(outside, 2 * ends - inner, inner)
-    modes = {"even": "reflect", "constant": "edge", "zeros": "constant"}
+    modes: Any = {"even": "reflect", "constant": "edge", "zeros": "constant"}
     return jnp.pad(x, widths, modes[boundary])
 
 
@@ -212,7 +212,8 @@ def _spectra(x: Array, y: Array | None, fs: ArrayLike, window: Any, nperseg: int
             double = np.ones(result.shape[-1])
             double[1:None if count % 2 else -1] = 2
             result = result * jnp.asarray(double, real)
-    frequencies = (jnp.fft.rfftfreq if half else jnp.fft.fftfreq)(count, 1 / fs, dtype=real)
+    spacing: Any = 1 / asarray(fs)
+    frequencies = (jnp.fft.rfftfreq if half else jnp.fft.fftfreq)(count, spacing, dtype=real)
     times = (np.arange(len(places)) * step + n / 2 - (n / 2 if boundary is not None else 0))
     return frequencies, jnp.asarray(times, real) / fs, jnp.moveaxis(result, -1, at)
 
