@@ -95,20 +95,20 @@ def normalize_lengths(x: Array, s: Any, which: Any, half: bool = False
         if count > x.ndim:
             raise ShapeError(f"expected at most {x.ndim} lengths, got {count}",
                              hint="give one for each axis")
-        found = tuple(range(x.ndim - count, x.ndim))
+        dims = tuple(range(x.ndim - count, x.ndim))
     else:
-        found = axis_rules.normalize_axis_tuple(which, x.ndim)
+        dims = axis_rules.normalize_axis_tuple(which, x.ndim)
     if lengths is None:
-        lengths = tuple([x.shape[a] for a in found])
+        lengths = tuple([x.shape[a] for a in dims])
         if half and lengths:
             lengths = (*lengths[:-1], max(0, 2 * (lengths[-1] - 1)))
-    elif len(lengths) != len(found):
-        raise ShapeError(f"expected as many lengths as axes, got {lengths} and {found}",
+    elif len(lengths) != len(dims):
+        raise ShapeError(f"expected as many lengths as axes, got {lengths} and {dims}",
                          hint="give one length for each axis")
     if any(n < 1 for n in lengths):
         raise ArgumentError(f"expected a length of at least 1 for each axis, got {lengths}",
                             hint="give n or s, or transform another axis")
-    return found, lengths
+    return dims, lengths
 
 
 def scale_of(norm: str | None, lengths: Sequence[int], inverse: bool) -> float:
@@ -129,10 +129,10 @@ def _require_real(name: str, x: Array) -> None:
 
 def _complex(a: ArrayLike, s: Any, which: Any, norm: str | None, inverse: bool) -> Array:
     x = asarray(a)
-    found, lengths = normalize_lengths(x, s, which)
+    dims, lengths = normalize_lengths(x, s, which)
     scale = scale_of(norm, lengths, inverse)
     node = to_pairs(x._node)
-    for i, (axis, n) in enumerate(zip(found[::-1], lengths[::-1])):
+    for i, (axis, n) in enumerate(zip(dims[::-1], lengths[::-1])):
         node = transform(resize(node, axis, n), axis, inverse, 1.0 if i else scale)
     return Array(to_complex(node))
 
@@ -140,13 +140,13 @@ def _complex(a: ArrayLike, s: Any, which: Any, norm: str | None, inverse: bool) 
 def _real(name: str, a: ArrayLike, s: Any, which: Any, norm: str | None) -> Array:
     x = asarray(a)
     _require_real(name, x)
-    found, lengths = normalize_lengths(x, s, which)
+    dims, lengths = normalize_lengths(x, s, which)
     scale = scale_of(norm, lengths, False)
     node = build.cast(x._node, real_dtype(x._node))
-    if not found:
+    if not dims:
         return Array(to_complex(to_pairs(node)))
-    node = real_transform(resize(node, found[-1], lengths[-1]), found[-1], scale)
-    for axis, n in zip(found[-2::-1], lengths[-2::-1]):
+    node = real_transform(resize(node, dims[-1], lengths[-1]), dims[-1], scale)
+    for axis, n in zip(dims[-2::-1], lengths[-2::-1]):
         node = transform(resize(node, axis, n), axis)
     return Array(to_complex(node))
 
@@ -155,15 +155,15 @@ def _inverse_real(a: ArrayLike, s: Any, which: Any, norm: str | None, inverse: b
                   ) -> Array:
     """``inverse``: whether it is the inverse for the sake of ``norm``; hfft is none."""
     x = asarray(a)
-    found, lengths = normalize_lengths(x, s, which, half=True)
+    dims, lengths = normalize_lengths(x, s, which, half=True)
     scale = scale_of(norm, lengths, inverse)
     node = to_pairs(x._node)
-    if not found:
+    if not dims:
         return Array(part(node, 0))
-    for axis, n in zip(found[:-1], lengths[:-1]):
+    for axis, n in zip(dims[:-1], lengths[:-1]):
         node = transform(resize(node, axis, n), axis, True)
-    node = resize(node, found[-1], lengths[-1] // 2 + 1)
-    return Array(inverse_real_transform(node, found[-1], lengths[-1], scale))
+    node = resize(node, dims[-1], lengths[-1] // 2 + 1)
+    return Array(inverse_real_transform(node, dims[-1], lengths[-1], scale))
 
 
 def _one(n: int | None) -> tuple[int] | None:
@@ -396,9 +396,9 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> A
 
 def _shift(x: ArrayLike, axes: Any, inverse: bool) -> Array:
     array = asarray(x)
-    found = axis_rules.sorted_axes(axes, array.ndim)
-    shifts = [-(array.shape[a] // 2) if inverse else array.shape[a] // 2 for a in found]
-    return base.roll(array, shifts, found)
+    dims = axis_rules.sorted_axes(axes, array.ndim)
+    shifts = [-(array.shape[a] // 2) if inverse else array.shape[a] // 2 for a in dims]
+    return base.roll(array, shifts, dims)
 
 
 @public_api

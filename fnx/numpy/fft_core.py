@@ -7,8 +7,6 @@ circular convolution of a length that has a plan, and a product after it.
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 from fnx.core.array.array import from_numpy
@@ -34,7 +32,6 @@ def _constant(value: NDArray, dtype: DType) -> UOp:
     return from_numpy(np.ascontiguousarray(value, dtype.np))._node
 
 
-@functools.lru_cache(maxsize=64)
 def root_values(n: int, count: int) -> NDArray:
     """Return exp(-2i pi k / n) for k < count."""
     return fft_plan.roots(np.arange(count), n)
@@ -45,13 +42,8 @@ def constants(z: NDArray, dtype: DType) -> tuple[UOp, UOp]:
     return _constant(z.real, dtype), _constant(z.imag, dtype)
 
 
-@functools.lru_cache(maxsize=64)
-def _table_values(n: int, inner: int, dtype: DType) -> NDArray:
-    return fft_plan.table(n, inner).astype(dtype.np)
-
-
 def _table(n: int, inner: int, dtype: DType) -> UOp:
-    return _constant(_table_values(n, inner, dtype), dtype)
+    return _constant(fft_plan.table(n, inner), dtype)
 
 
 # ---- Bluestein ----------------------------------------------------------------------------------
@@ -68,7 +60,6 @@ def padded_length(n: int) -> int:
     return best
 
 
-@functools.lru_cache(maxsize=32)
 def _chirp(n: int) -> tuple[NDArray, NDArray]:
     """Return exp(-i pi j^2 / n), and the transform of its conjugate, circular."""
     j = np.arange(n)

@@ -91,8 +91,8 @@ class ArrayNamespaceInfo:
                 raise ArgumentError(f"expected a kind of {', '.join(filter(None, _KINDS))}, got "
                                     f"{k!r}", hint="leave it out for all dtypes")
             kinds.update(_KINDS[k])
-        found = {name: dtypes.dtype_by_name(name) for name in _NAMES}
-        return {name: t.np for name, t in found.items()
+        named = {name: dtypes.dtype_by_name(name) for name in _NAMES}
+        return {name: t.np for name, t in named.items()
                 if t.kind in kinds and (config.x64 or dtypes.default_width(t) is t)}
 
 

@@ -124,9 +124,9 @@ def _transform(x: ArrayLike, s: ShapeLike | None, axes: Sequence[int] | None, no
         re, im = [_transform(Array(take(array._node)), s, axes, norm, inverse)
                   for take in (build.real, build.imag)]
         return Array(build.complex_number(re._node, im._node))
-    found, lengths = normalize_lengths(array, s, axes)
+    dims, lengths = normalize_lengths(array, s, axes)
     node = build.cast(array._node, real_dtype(array._node))
-    for axis, n in zip(found, lengths):
+    for axis, n in zip(dims, lengths):
         node = _along(node, axis, n, norm, inverse)
     return Array(node)
 

@@ -42,7 +42,6 @@ def address(name: str) -> int:
     return pointer
 
 
-@functools.cache
 def _functions(library: str) -> Mapping[str, Any]:
     functions: Mapping[str, Any] = {"lapack": cython_lapack, "blas": cython_blas}[
         library].__pyx_capi__

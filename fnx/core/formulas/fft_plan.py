@@ -24,7 +24,6 @@ A length with a larger prime factor has no plan (numpy/fft_core.py uses Bluestei
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -92,9 +91,9 @@ def radices(n: int) -> tuple[int, ...]:
     >>> radices(40), radices(128)
     ((8, 5), (8, 4, 4))
     """
-    found = factors(n)
-    assert found is not None
-    return tuple(sorted(found, reverse=True))
+    primes = factors(n)
+    assert primes is not None
+    return tuple(sorted(primes, reverse=True))
 
 
 def kinds(*lengths: int) -> tuple[int, ...]:
@@ -103,11 +102,10 @@ def kinds(*lengths: int) -> tuple[int, ...]:
     >>> kinds(40, 25), kinds(64, 64)
     ((8, 5), (8, 4))
     """
-    found = {r for n in lengths for r in radices(n)}
-    return tuple(sorted(found | {8, 4} if found <= {8, 4} else found, reverse=True))
+    radix_set = {r for n in lengths for r in radices(n)}
+    return tuple(sorted(radix_set | {8, 4} if radix_set <= {8, 4} else radix_set, reverse=True))
 
 
-@functools.lru_cache(maxsize=1024)
 def split(n: int) -> int:
     """Return the length of the first of two steps, 0 if a transform is one step.
 
@@ -117,8 +115,8 @@ def split(n: int) -> int:
     if n <= _MAX_SHORT:
         return 0
     best, best_cost = 0, n * LANES * _stages(n) if n <= MAX_STEP else math.inf
-    for n1 in range(2, min(n, MAX_STEP + 1)):
-        if n % n1 == 0:
+    for n1 in _divisors(n):
+        if 1 < n1 < n and n1 <= MAX_STEP:
             n2 = n // n1
             cost = n1 * padded(n2) * (_stages(n1) + 2.5) + n2 * padded(n1) * _stages(n2)
             if n2 > MAX_STEP:
@@ -126,6 +124,19 @@ def split(n: int) -> int:
             if cost < best_cost:
                 best, best_cost = n1, cost
     return best
+
+
+def _divisors(n: int) -> list[int]:
+    """Return the divisors of a length, ascending.
+
+    >>> _divisors(20)
+    [1, 2, 4, 5, 10, 20]
+    """
+    divisors = {1}
+    for radix in factors(n) or ():
+        for prime in {2: (2,), 4: (2, 2), 8: (2, 2, 2)}.get(radix, (radix,)):
+            divisors |= {d * prime for d in divisors}
+    return sorted(divisors)
 
 
 def _stages(n: int) -> float:
@@ -141,7 +152,6 @@ def padded(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
-@functools.lru_cache(maxsize=256)
 def plan(n: int, inner: int) -> Plan | None:
     """Return the plan of transforms of length n, ``inner`` apart; None: n has a large prime factor.
 
@@ -181,7 +191,6 @@ def _end(step: Step) -> int:
     return step.twiddles + 2 * (q + step.n // q) * padded(step.inner)
 
 
-@functools.lru_cache(maxsize=256)
 def twiddle_rows(n: int) -> int:
     """Return the number of rows of the first factor of the twiddles between two steps: a divisor
     of n near its root.
@@ -248,15 +257,14 @@ def _step_table(step: Step) -> list[NDArray]:
     return parts
 
 
-@functools.lru_cache(maxsize=256)
 def table_size(n: int, inner: int) -> int:
     """Return the length of the table of a plan; -1: there is none.
 
     >>> table_size(2, 1), table(1000, 1).size == table_size(1000, 1), table_size(34, 1)
     (2, True, -1)
     """
-    found = plan(n, inner) if n > 1 else None
-    return -1 if found is None else _end((*found.steps, *([found.rows] if found.rows else []))[-1])
+    fft_steps = plan(n, inner) if n > 1 else None
+    return -1 if fft_steps is None else _end((*fft_steps.steps, *([fft_steps.rows] if fft_steps.rows else []))[-1])
 
 
 def fits(arg: op_args.FftStep, size: int) -> bool:
@@ -272,12 +280,11 @@ def fits(arg: op_args.FftStep, size: int) -> bool:
     return max(ends) <= size and not (arg.rows and arg.twiddles >= 0)
 
 
-@functools.lru_cache(maxsize=64)
 def table(n: int, inner: int) -> NDArray:
     """Return the table of a plan in float64."""
     parts: list[NDArray] = [np.zeros(0)]
-    found = plan(n, inner)
-    for step in () if found is None else (*found.steps, *([found.rows] if found.rows else [])):
+    fft_steps = plan(n, inner)
+    for step in () if fft_steps is None else (*fft_steps.steps, *([fft_steps.rows] if fft_steps.rows else [])):
         parts += _stage_table(step.n)
         if step.twiddles >= 0:
             parts += _step_table(step)

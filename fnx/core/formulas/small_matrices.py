@@ -128,13 +128,13 @@ def triangular_solve(options: Options, a: Matrix, b: Matrix) -> list[Matrix]:
 def lu_solve(options: Options, a: Matrix, factors: Matrix, order: Matrix, b: Matrix
              ) -> list[Matrix]:
     """Solve by both factors and the permutation of the rows."""
-    places, n = order[0], len(b)
+    permutation, n = order[0], len(b)
     if "transpose" in options:
         y = _substitute(factors, b, False, True, False)
         y = _substitute(factors, y, True, True, True)
-        return [[[reduce(lambda x, i: where(places[i].eq(k), y[i][c], x), range(1, n), y[0][c])
+        return [[[reduce(lambda x, i: where(permutation[i].eq(k), y[i][c], x), range(1, n), y[0][c])
                   for c in range(len(b[0]))] for k in range(n)]]
-    moved = [[reduce(lambda x, k: where(places[i].eq(k), b[k][c], x), range(1, n), b[0][c])
+    moved = [[reduce(lambda x, k: where(permutation[i].eq(k), b[k][c], x), range(1, n), b[0][c])
               for c in range(len(b[0]))] for i in range(n)]
     return [_substitute(factors, _substitute(factors, moved, True, False, True),
                         False, False, False)]

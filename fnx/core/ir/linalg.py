@@ -14,7 +14,6 @@ an int32, ``r:`` the real and ``c:`` the complex dtype that belongs to that of t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -71,22 +70,24 @@ def _parse(text: str) -> tuple[tuple[str, str], ...]:
     return tuple([(mark, axes) for mark, _, axes in parts])
 
 
+_SIGNATURES = {routine: {key: Signature(text) for key, text in rows.items()}
+               for routine, rows in ROUTINES.items()}
+
+
 def marked_dtype(mark: str, dtype: DType) -> DType:
     """Return the dtype of an operand or result of a routine on matrices of a dtype."""
     return dtypes.int32 if mark == "i" else dtype.real if mark == "r" else \
         dtypes.complex_of(dtype) if mark == "c" else dtype
 
 
-@functools.cache
 def signature(routine: str, options: tuple[str, ...]) -> Signature:
     """Return the signature of a routine with these options.
 
     >>> signature("qr", ("full",)).outs
     (('', 'mm'), ('', 'mn'))
     """
-    rows = ROUTINES[routine]
-    matching = [key for key in rows if set(key.split()) <= set(options)]
-    return Signature(rows[max(matching, key=len)])
+    rows = _SIGNATURES[routine]
+    return rows[max([key for key in rows if set(key.split()) <= set(options)], key=len)]
 
 
 def derived_lengths(lengths: Mapping[str, int]) -> dict[str, int]:

@@ -285,21 +285,21 @@ class _Rewrite:
 def _product(re: Expr, im: Expr, axes: Sequence[int]) -> Parts:
     """Multiply along axes: the first half by the second half, until one number is left."""
     rest = other_axes(axes, len(re.shape))
-    kept = tuple([re.shape[a] for a in rest])
+    rest_shape = tuple([re.shape[a] for a in rest])
     n = math.prod([re.shape[a] for a in axes])
-    z = [build.reshape(build.permute(x.node, (*axes, *rest)), (n, *kept)) for x in (re, im)]
+    z = [build.reshape(build.permute(x.node, (*axes, *rest)), (n, *rest_shape)) for x in (re, im)]
     if not n:
-        return build.const(1, re.dtype, kept), build.const(0, re.dtype, kept)
+        return build.const(1, re.dtype, rest_shape), build.const(0, re.dtype, rest_shape)
     while n > 1:
         half, odd = n // 2, n % 2
 
         def rows(start: int, stop: int, z: list[UOp] = z) -> Pair:
-            bounds = [(start, stop), *[(0, m) for m in kept]]
+            bounds = [(start, stop), *[(0, m) for m in rest_shape]]
             first, second = (Expr(build.shrink(x, bounds)) for x in z)
             return first, second
         product = multiply(rows(0, half), rows(half, 2 * half))
         last = rows(2 * half, n)
         z = [build.concat([p.node, q.node], 0) if odd else p.node for p, q in zip(product, last)]
         n = half + odd
-    re_out, im_out = (build.reshape(x, kept) for x in z)
+    re_out, im_out = (build.reshape(x, rest_shape) for x in z)
     return re_out, im_out

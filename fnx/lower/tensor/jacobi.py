@@ -221,8 +221,8 @@ def _hermitian(a: UOp, lower: bool) -> UOp:
     rows, columns = _indices(a.shape, 0), _indices(a.shape, 1)
     x = Expr(a)
     other = _conj(_transposed(x))
-    given = rows >= columns if lower else rows <= columns
-    full = where(given, x, other)
+    in_triangle = rows >= columns if lower else rows <= columns
+    full = where(in_triangle, x, other)
     if not a.dtype.is_complex:
         return full.node
     return where(rows.eq(columns), real(full).cast(a.dtype), full).node

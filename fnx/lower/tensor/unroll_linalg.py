@@ -71,10 +71,10 @@ def _unroll(node: UOp, src: Sequence[UOp], matrices: dict[UOp, Matrix]) -> list[
         return None
     nodes = []
     for matrix, (_, axes), (shape, _) in zip(results, sig.outs, arg.outs):
-        made = _join(matrix, axes, batch, shape, columns)
+        joined = _join(matrix, axes, batch, shape, columns)
         if "r" not in axes:
-            matrices[made] = matrix
-        nodes.append(made)
+            matrices[joined] = matrix
+        nodes.append(joined)
     return nodes
 
 

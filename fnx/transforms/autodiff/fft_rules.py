@@ -21,8 +21,8 @@ def _reached(node: UOp, mask: UOp) -> UOp:
     """Each element of a transform reads all others along the axis, and both parts."""
     axes = (node.arg.axis, len(mask.shape) - 1)
     shape = tuple([1 if a in axes else n for a, n in enumerate(mask.shape)])
-    found = build.reduce(mask, ops.OR, axes)
-    return build.expand(build.reshape(found, shape), mask.shape)
+    any_mask = build.reduce(mask, ops.OR, axes)
+    return build.expand(build.reshape(any_mask, shape), mask.shape)
 
 
 class FftRule(Linear):
