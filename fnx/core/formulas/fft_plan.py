@@ -263,8 +263,12 @@ def table_size(n: int, inner: int) -> int:
     >>> table_size(2, 1), table(1000, 1).size == table_size(1000, 1), table_size(34, 1)
     (2, True, -1)
     """
-    fft_steps = plan(n, inner) if n > 1 else None
-    return -1 if fft_steps is None else _end((*fft_steps.steps, *([fft_steps.rows] if fft_steps.rows else []))[-1])
+    whole = plan(n, inner) if n > 1 else None
+    return -1 if whole is None else _end(_all_steps(whole)[-1])
+
+
+def _all_steps(whole: Plan) -> list[Step]:
+    return [*whole.steps, *([whole.rows] if whole.rows else [])]
 
 
 def fits(arg: op_args.FftStep, size: int) -> bool:
@@ -283,8 +287,8 @@ def fits(arg: op_args.FftStep, size: int) -> bool:
 def table(n: int, inner: int) -> NDArray:
     """Return the table of a plan in float64."""
     parts: list[NDArray] = [np.zeros(0)]
-    fft_steps = plan(n, inner)
-    for step in () if fft_steps is None else (*fft_steps.steps, *([fft_steps.rows] if fft_steps.rows else [])):
+    whole = plan(n, inner)
+    for step in () if whole is None else _all_steps(whole):
         parts += _stage_table(step.n)
         if step.twiddles >= 0:
             parts += _step_table(step)
