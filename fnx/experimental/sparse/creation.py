@@ -186,7 +186,10 @@ def random_bcoo(key: Any, shape: Sequence[int], *, dtype: DTypeLike = float,
     places = math.prod(sparse)
     if not 0 <= arguments.check_number("nse", nse) < places:
         raise ArgumentError(f"expected 0 <= nse < {places}, got {nse}")
-    count = math.ceil(nse * places) if 0 < nse < 1 else arguments.check_int("nse", nse)  # type: ignore[arg-type]
+    if 0 < nse < 1:
+        count = math.ceil(nse * places)
+    else:
+        count = arguments.check_int("nse", nse)  # type: ignore[arg-type]
     kind = default_int().np if indices_dtype is None else indices_dtype
     keys = random.split(key, math.prod(batch) + 1)
     data = generator(keys[0], shape=(*batch, count, *sizes[lead + n_sparse:]), dtype=dtype, **kwds)

@@ -19,14 +19,14 @@ def test_codes_tell_rows_apart_and_follow_from_names() -> None:
 @pytest.mark.parametrize("op", [op for op in ROWS if "t" in op.levels], ids=str)
 def test_a_tensor_op_says_how_it_is_batched(op: Op) -> None:
     assert op.batching in ("none", "elementwise", "first", "movement", "reduce", "gather",
-                           "scatter", "collective", "body")
+                           "scatter", "collective", "body", "fft")
     assert (op.batching == "none") == (op.arity == 0 and op.kind != "collective")
     assert op.kind != "elementwise" or op.batching == "elementwise"
 
 
 def test_costs_are_of_computing() -> None:
     for op in ROWS:
-        assert op.cost > 0 if op.kind in ("elementwise", "sort") else op.cost in (0, 1)
+        assert op.cost > 0 if op.kind in ("elementwise", "sort", "fft") else op.cost in (0, 1)
     assert ops.ADD.cost == 1 < ops.EXP.cost < ops.SIN.cost
 
 
