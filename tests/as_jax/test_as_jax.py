@@ -81,14 +81,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jax import Anything
 import jax
-from jax.experimental.ode import odeint
+from jax.experimental.jet import jet
 from jax.extend.core import Jaxpr, Primitive
 class Mine(Jaxpr):
     pass
 Mine()
-assert not isinstance(1.0, Jaxpr) and not hasattr(odeint, "defjvp")
-print(hasattr(jax, "new_ref"), hasattr(jax, "no_such_name"), hasattr(jax, "kernel"), odeint)
-""") == "True False False <jax.experimental.ode.odeint: not there in fnx>\n"
+assert not isinstance(1.0, Jaxpr) and not hasattr(jet, "defjvp")
+print(hasattr(jax, "new_ref"), hasattr(jax, "no_such_name"), hasattr(jax, "kernel"), jet)
+""") == "True False False <jax.experimental.jet.jet: not there in fnx>\n"
 
 
 def test_float64_is_truncated() -> None:
