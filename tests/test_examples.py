@@ -116,6 +116,27 @@ def test_the_parameters_of_the_equation_are_found(tmp_path: Path,
     assert float(said[-1].split()[-4]) < 40 and is_picture(picture)
 
 
+def test_the_process_learns_period_and_noise(tmp_path: Path,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "gp.png"
+    example("gp").main(["--count", "80", "--starts", "4", "--steps", "120", "--out", str(picture)])
+    words = lines(capsys)[-1].replace(",", "").split()
+    assert int(words[words.index("at") + 1]) > 60  # percent of the times
+    assert abs(float(words[words.index("noise") + 1]) - 0.12) < 0.03
+    assert abs(float(words[-1]) - 1) < 0.02 and is_picture(picture)
+
+
+def test_a_barrier_is_found_that_lets_half_of_a_packet_pass(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "quantum.png"
+    example("quantum").main(["--grid", "256", "--steps", "400", "--tries", "6", "--out",
+                             str(picture)])
+    said = lines(capsys)
+    distances = said[1].replace(",", "").split()
+    assert float(distances[6]) < 1e-3 and float(distances[-1]) < 1e-3
+    assert abs(float(said[2].split()[6]) - 0.5) < 1e-3 and is_picture(picture)
+
+
 # ---- the language model
 
 SMALL = ["--batch", "2", "--length", "16", "--width", "16", "--layers", "1", "--heads", "2",
