@@ -23,7 +23,8 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
             "shape_as_value", "DotDimensionNumbers", "ConvGeneralDilatedDimensionNumbers",
             "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",
             "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple",
-            "einsum_path", "key_dtype", "key_impl"}
+            "einsum_path", "key_dtype", "key_impl", "__array_namespace_info__",
+            "ragged_dot_general"}
 
 
 # Values determine shapes (or {a} stands for a shape): a trace rejects these.
@@ -247,6 +248,11 @@ _LAX = [
                                         rank=1),
     Call("lax.sort_key_val({a}, {n})[1]", jumps=True, rank=1),
     Call("lax.top_k({a}, 1)[0]", rank=1),
+    Call("lax.fft({a} + 0j, 'fft', ({a}.shape[-1],))", exact=False, rank=1, dtypes=F),
+    Call("lax.ragged_dot({a}.reshape(-1, 1), jnp.ones((1, 1, 2), {a}.dtype), "
+         "jnp.asarray([{size}]))", exact=False, rank=1, dtypes=F),
+    Call("jnp.polyfit(jnp.arange({size}), {a}.ravel(), 1)", exact=False, jumps=True, rank=1,
+         dtypes=F),
     *_calls("approx_max_k approx_min_k", "lax.@({a}, 1)[0]", rank=1, dtypes=F),
     Call("lax.gather({a}, jnp.zeros((2, 1), 'int32'), lax.GatherDimensionNumbers("
          "tuple(range(1, {rank})), (0,), (0,)), (1, *{shape}[1:]))", rank=1),
@@ -334,6 +340,7 @@ _SAMPLERS = [call._replace(exact=False, jumps=True, expensive=True) for call in 
     Call("random.binomial(random.key({seed}), 5, 0.4, (3,))"),
     Call("random.multinomial(random.key({seed}), 5, jnp.asarray([0.5, 0.5]))"),
     Call("random.ball(random.key({seed}), 2, 2.0, (3,))"),
+    Call("random.orthogonal(random.key({seed}), 3)", exact=False, jumps=True),
     Call("random.dirichlet(random.key({seed}), jnp.ones(3))"),
     Call("random.multivariate_normal(random.key({seed}), jnp.zeros(2), jnp.eye(2))"),
     Call("random.triangular(random.key({seed}), 0.0, 0.5, 1.0, (3,))"),
