@@ -3,11 +3,11 @@
     python examples/quantum.py --out quantum.png
 
 The Schroedinger equation i dpsi/dt = (-1/2 d2/dx2 + V) psi is solved by splitting: a step
-multiplies by exp(-i V dt) in space and by exp(-i k**2 dt / 2) between two Fourier transforms, which
-is a scan of complex arrays. The height of the barrier is found by Newton's method, with the derivative of the
-transmitted probability by forward mode, through all steps. On a coarse grid the steps are compared
-with the matrix exponential of the Hamiltonian and with the general solver of differential
-equations.
+multiplies by exp(-i V dt) in space and by exp(-i k**2 dt / 2) between two Fourier transforms,
+which is a scan of complex arrays. The height of the barrier is found by Newton's method, with the
+derivative of the transmitted probability by forward mode, through all steps. On a coarse grid the
+steps are compared with the matrix exponential of the Hamiltonian and with the general solver of
+differential equations.
 """
 
 from __future__ import annotations
