@@ -23,7 +23,7 @@ from fnx.core.levels.interp import evaluate
 from fnx.exporting import c_file
 from fnx.exporting.graph_file import ExportedGraph
 from tests.exporting.test_graph_file import FUNCTIONS, X, _params
-from tests.graphs import ALL_OPS, Graph, graphs
+from tests.graphs import ALL_OPS, REAL, Graph, graphs
 from tests.helpers import assert_same, numbers
 from tests.laws.test_jit_eager_interp import FOLDS
 
@@ -90,7 +90,7 @@ def values_of(graph: Graph, folder: Path) -> tuple[list[Any], list[Any]]:
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture],
           deadline=None)
-@given(graphs(allowed=ALL_OPS - FOLDS, steps=12))
+@given(graphs(REAL, allowed=ALL_OPS - FOLDS, steps=12))
 def test_graphs_of_any_types_are_near(tmp_path_factory: Any, graph: Graph) -> None:
     for a, b in zip(*values_of(graph, tmp_path_factory.mktemp("c"))):
         if np.asarray(numbers(b)).dtype.kind == "f":  # integers may come from floats
