@@ -83,6 +83,8 @@ class Builder:
 
     def __init__(self, rng: random.Random, types: Sequence[DType], allowed: Collection[Op],
                  depth: int, smooth: bool = False) -> None:
+        if not any(t.is_complex for t in types):
+            allowed = frozenset(allowed) - {ops.COMPLEX}
         self.rng, self.types, self.allowed, self.depth = rng, tuple(types), allowed, depth
         self.smooth = smooth
         self.monoids = [m for m in _sorted(ops.MONOIDS) if m in allowed] or _sorted(ops.MONOIDS)

@@ -50,7 +50,7 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     [ 3.+0.j -1.+0.j]
     """
     names = {t.name: t for t in FftType}
-    kind = names.get(fft_type) if isinstance(fft_type, str) else fft_type
+    kind = names.get(fft_type.upper()) if isinstance(fft_type, str) else fft_type
     if not isinstance(kind, FftType):
         raise ArgumentError(f"fft: expected one of {', '.join(names)}, got {fft_type!r}",
                             hint="pass a member of lax.FftType")

@@ -150,6 +150,7 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
     return work.replace(kernel=kernel, scalars=scalars, schedule=schedule)
 
 
+@wraps(plan_fft)
 def plan_transforms(fn: UOp, target: Target) -> UOp:
     """Plan Fourier transforms in all bodies. A step is a program of vectors, or run by NumPy."""
     lowering = TARGET_LOWERINGS[target.kind]

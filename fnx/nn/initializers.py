@@ -253,6 +253,9 @@ def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike |
     >>> fnx.nn.initializers.orthogonal()(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
+    arguments.check_int("column_axis", column_axis)
+    factor = jnp.asarray(scale)
+
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
         if len(shape) < 2:
             raise ShapeError(f"expected at least two axes, got shape {shape}")
@@ -260,7 +263,7 @@ def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike |
         columns = shape[at]
         rest = tuple([n for i, n in enumerate(shape) if i != at])
         q = random.orthogonal(key, math.prod(rest), (), t, columns)
-        return jnp.moveaxis(q.reshape(*rest, columns), -1, at) * jnp.asarray(scale, t)
+        return jnp.moveaxis(q.reshape(*rest, columns), -1, at) * factor.astype(t)
     return _make_initializer(draw, float if dtype is None else dtype)
 
 
@@ -276,6 +279,9 @@ def delta_orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1,
     >>> fnx.nn.initializers.delta_orthogonal()(fnx.random.key(0), (3, 2, 2)).shape
     (3, 2, 2)
     """
+    arguments.check_int("column_axis", column_axis)
+    scale = jnp.asarray(scale)
+
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
             raise ShapeError("expected 3 to 5 axes, the last at least as long as the one before "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import fnx.numpy.base as base
+from fnx.core.array import arguments
 from fnx.core.array import axes as axis_lists
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
@@ -302,12 +303,15 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     """
     if rtol is not None and tol is not None:
         raise ArgumentError("expected one of rtol and tol, got both")
+    limit = tol if rtol is None else rtol
+    if limit is not None:
+        limit = asarray(limit)
+    arguments.check_bool("hermitian", hermitian)
     x = asarray(M)
     if x.ndim < 2:
         return (x != 0).any().astype(int)
     x = as_matrices("matrix_rank", x, square=hermitian)
     s = svd(x, full_matrices=False, compute_uv=False, hermitian=hermitian)
-    limit = tol if rtol is None else rtol
     if limit is None:
         limit = s.max(-1) * max(x.shape[-2:]) * _epsilon(x) if s.shape[-1] else 0.0
     rank: Array = (s > asarray(limit)[..., None]).sum(-1)

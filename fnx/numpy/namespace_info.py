@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import convert
+from fnx.core.array.api_boundary import public_api
 from fnx.core.ir import dtypes
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError
@@ -96,6 +97,7 @@ class ArrayNamespaceInfo:
                 if t.kind in kinds and (config.x64 or dtypes.default_width(t) is t)}
 
 
+@public_api
 def __array_namespace_info__() -> ArrayNamespaceInfo:
     """Return what the array API standard lets a library ask.
 

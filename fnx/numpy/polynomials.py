@@ -274,6 +274,10 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
     [2. 1.]
     """
     order = arguments.check_int("deg", deg) + 1
+    if rcond is not None:
+        arguments.check_number("rcond", rcond)
+    arguments.check_bool("full", full)
+    arguments.check_choice("cov", cov, (True, False, "unscaled"))
     points, values = promote_arrays("polyfit", asarray(x), asarray(y))
     if order < 1:
         raise ArgumentError(f"expected deg >= 0, got {deg}")

@@ -22,6 +22,9 @@ BY_NAME: dict[str, Any] = {
     "mask": X > 2, "vals": LINE, "ind": WHOLE, "func1d": jnp.sum, "func": jnp.sum,
 }
 BY_FUNCTION: dict[str, dict[str, Any]] = {
+    "fnx.numpy.linalg.tensorinv": {"a": np.eye(6, dtype=np.float32).reshape(2, 3, 6)},
+    "fnx.numpy.linalg.tensorsolve": {"a": np.eye(6, dtype=np.float32).reshape(2, 3, 2, 3), "b": X},
+    "fnx.lax.fft": {"fft_type": "rfft", "fft_lengths": (3,)},
     "fnx.numpy.bitwise_count": {"x": WHOLE}, "fnx.numpy.gcd": {"x1": WHOLE, "x2": WHOLE},
     "fnx.numpy.lcm": {"x1": WHOLE, "x2": WHOLE}, "fnx.numpy.ldexp": {"x2": WHOLE},
     "fnx.numpy.diag_indices_from": {"arr": SQUARE}, "fnx.numpy.dsplit": {"ary": X[None]},

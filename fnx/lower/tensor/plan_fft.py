@@ -8,6 +8,15 @@ movements, of which kernels are made as of any other.
 
 Transposition by the first step brings the second one's columns side by side. Along an axis that
 few columns follow, or that is longer than two steps can transform, elements are moved first.
+
+>>> from fnx.core.ir import dtypes
+>>> from fnx.core.ir.uop import toposort
+>>> x = build.param(0, dtypes.float32, (8, 4096, 2))
+>>> table = build.param(1, dtypes.float32, (fft_plan.table_size(4096, 1),))
+>>> fn = build.function([build_calls.fft(x, table, 1)], 2)
+>>> planned = plan_fft(fn)
+>>> [node.arg.lengths for node in toposort(planned.src) if node.op is ops.FFT_STEP]
+[(8, 64, 64), (8, 64, 64)]
 """
 
 from __future__ import annotations

@@ -11,6 +11,13 @@ elements as they are: a solution needs no factors in memory. On the host a call 
 for a few matrices, which fill no vector; other targets have no LAPACK. The formulas are in
 core/formulas/small_matrices.py; eigenvalues and singular values are found by a loop of rotations
 (jacobi.py).
+
+>>> from fnx.core.ir import dtypes
+>>> a = build.param(0, dtypes.float32, (1000, 2, 2))
+>>> fn = build.function(build_calls.linalg("cholesky", [a]), 1)
+>>> out, = unroll_linalg(fn, Target("cpu", kind="host", vector_bits=512)).src
+>>> out.op, out.src[0].op, len(out.src[0].src)
+(RESHAPE, CONCAT, 4)
 """
 
 from __future__ import annotations
