@@ -1,11 +1,11 @@
 """Placeholders of JAX names that fnx lacks: they can be imported, and raise when used.
 
->>> solve = make_placeholder("jax.numpy.linalg.solve", "functions", ("jax.numpy.linalg.norm",))
+>>> solve = make_placeholder("jax.experimental.sparse.linalg.spsolve", "functions", ())
 >>> try:
 ...     solve(1.0)
 ... except NotImplementedError as error:
-...     print(error.message)
-jax.numpy.linalg.solve is not implemented yet: factorizations and inverses of matrices are planned
+...     print(error.message[:61])
+jax.experimental.sparse.linalg.spsolve is not implemented yet
 
 A placeholder type can be a base class and be used in ``isinstance``, as libraries do on import:
 

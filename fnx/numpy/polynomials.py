@@ -237,8 +237,8 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
 def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     """Return the roots of a polynomial: the eigenvalues of its companion matrix.
 
-    >>> print(jnp.roots(jnp.asarray([1.0, 0.0, 1.0])))
-    [-0.+1.j -0.-1.j]
+    >>> print(jnp.roots(jnp.asarray([1.0, -3.0, 2.0])).real)
+    [2. 1.]
     """
     c, = promote_arrays("roots", atleast_1d(asarray(p)))
     if c.ndim != 1:

@@ -261,7 +261,7 @@ def table_size(n: int, inner: int) -> int:
     """Return the length of the table of a plan; -1: there is none.
 
     >>> table_size(2, 1), table(1000, 1).size == table_size(1000, 1), table_size(34, 1)
-    (2, True, -1)
+    (4, True, -1)
     """
     whole = plan(n, inner) if n > 1 else None
     return -1 if whole is None else _end(_all_steps(whole)[-1])
