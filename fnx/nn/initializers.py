@@ -263,7 +263,7 @@ def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike |
         columns = shape[at]
         rest = tuple([n for i, n in enumerate(shape) if i != at])
         q = random.orthogonal(key, math.prod(rest), (), t, columns)
-        return jnp.moveaxis(q.reshape(*rest, columns), -1, at) * factor.astype(t)
+        return jnp.moveaxis(q.reshape(*rest, columns), -1, at) * jnp.asarray(factor, t)
     return _make_initializer(draw, float if dtype is None else dtype)
 
 
