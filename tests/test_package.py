@@ -148,7 +148,7 @@ def imported(path: Path) -> Iterator[str]:
 def test_third_parties_are_the_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
-    assert declared == {"numpy", "typing_extensions", "llvmlite"}
+    assert declared == {"numpy", "typing_extensions", "llvmlite", "scipy"}
     optional = {"ml_dtypes"}  # used if the user has it
     for path in (ROOT / "fnx").rglob("*.py"):
         foreign = set(imported(path)) - sys.stdlib_module_names - {"fnx"}
