@@ -403,6 +403,9 @@ class _LoopKernel:
             goes_on: UOp = body.scalars_of(loop.condition).item(())
             stop = make_scalar(ops.NOT, dtypes.bool_, (goes_on,))
         node = build.loop(0, self.t, inits, nexts, stop)
+        for carry in [c for scalars in carries.values() for c in scalars.flat]:
+            if not carry.ranges - {self.t} <= node.ranges:
+                raise NotFusable("a carried array that is constant along an axis")
         return node, list(build.results(copy_locs(node, loop.node)))
 
     def _stores(self, body: ScalarizedBody, iter_: UOp | None, gets: Sequence[UOp]) -> list[UOp]:

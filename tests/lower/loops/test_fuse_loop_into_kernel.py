@@ -327,3 +327,11 @@ def test_a_fold_along_a_middle_axis_reads_rows_where_they_lie(shape, axis):
     fn = fold_transposes.fold_transposes(fuse_loop_into_kernel(scan))
     assert not any(n.op is ops.PERMUTE and n.arg != tuple(sorted(n.arg))
                    for n in toposort(fn.src))
+
+
+def test_a_carry_that_every_step_sets_to_a_number() -> None:
+    state = build.param(0, dtypes.float32, (17,))
+    body = build.function([build.const(1.0, dtypes.float32, (17,)), state], 1)
+    zeros = build.const(0.0, dtypes.float32, (17,))
+    fn = build.function(build_calls.scan(body, 3, [], [zeros], []), 0)
+    assert_same_bits(fn, [])
