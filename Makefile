@@ -1,5 +1,5 @@
 # Everything runs in a virtual environment that the first target creates. A machine only needs
-# Python (3.11 to 3.13) and make: the llvmlite wheel contains the compiler.
+# Python (3.11 to 3.14) and make: the llvmlite wheel contains the compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,8 +8,9 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test conditions tiny attack matrix compare compare-part lint notebooks docs bench \
-	goals sweep programs precision gpu-check race-check device-laws web clean help
+.PHONY: demo test conditions tiny attack matrix compare compare-part libraries lint notebooks docs \
+	bench goals sweep programs precision gpu-check race-check device-laws web versions \
+	neighbours clean help
 .NOTPARALLEL:  # one environment, so one pip at a time
 .DELETE_ON_ERROR:
 
@@ -50,6 +51,12 @@ compare-part: $(VENV)/test.stamp  ## a fortieth of the calls against JAX, live; 
 	$(BIN)/python scripts/compare_idioms.py --seed $(SEED) --programs 25
 	$(BIN)/python scripts/compare_idioms.py --seed $(SEED) --programs 25 --x64
 
+# Tests that have run are not run again: TESTS="--part 1/8" runs an eighth of them.
+libraries: TESTS ?= --resume
+libraries: $(VENV)-libraries/stamp  ## 28 libraries on fnx and on JAX; ARGS="optax_optimizers"
+	$(VENV)-libraries/bin/python scripts/library_tests.py $(TESTS)
+	$(VENV)-libraries/bin/python scripts/libraries.py $(ARGS)
+
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(ARGS)
@@ -87,11 +94,31 @@ web: $(VENV)/test.stamp  ## a page that reads drawn digits, tested in a headless
 precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 against float32; ARGS="fnx 100"
 	$(BIN)/python benchmarks/low_precision.py $(ARGS)
 
+versions: $(VENV)/test.stamp  ## the smoke test with the oldest llvmlite; ARGS=--all, each Python
+	$(BIN)/python scripts/check_versions.py $(ARGS)
+
+neighbours: $(VENV)-neighbours/bin/python  ## fnx beside PyMC, Numba, PyTorch and JAX
+	$(VENV)-neighbours/bin/python -m pip --disable-pip-version-check install --quiet \
+		--editable . pymc numba torch jax
+	$(VENV)-neighbours/bin/python scripts/check_neighbours.py $(ARGS)
+
+$(VENV)-neighbours/bin/python:
+	$(PYTHON) -m venv $(VENV)-neighbours
+
 clean:  ## remove the virtual environment and all files made by tools
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-neighbours $(VENV)-libraries build *.egg-info .mypy_cache .ruff_cache \
+		.pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
+# The libraries need versions of their own, so that no other environment sees them.
+$(VENV)-libraries/stamp: scripts/libraries.toml pyproject.toml
+	$(PYTHON) -m venv $(VENV)-libraries
+	$(VENV)-libraries/bin/python scripts/libraries.py --requirements > $(VENV)-libraries/wanted.txt
+	$(VENV)-libraries/bin/python -m pip install --quiet --editable . -r \
+		$(VENV)-libraries/wanted.txt
+	@touch $@
 
 # One stamp for each extra of pyproject.toml, renewed when that file changes.
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python

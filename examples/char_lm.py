@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 import sysconfig
 import time
 from dataclasses import dataclass
@@ -21,11 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import fnx
 import fnx.numpy as jnp
 from fnx.saving import load, save
+
+try:
+    import matplotlib
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}. Fix: pip install 'fnx[examples]'")
 
 BETA1, BETA2, EPSILON = 0.9, 0.98, 1e-8  # of Adam
 DECAY = 0.05  # of weights, decoupled
@@ -271,8 +277,6 @@ def sample(params: Any, text: Text, size: Size, seed: int, count: int, heat: flo
 def plot(path: str, text: Text, losses: Any, validated: Any, judge: float, each: Any, start: int
          ) -> None:
     """Plot the losses, and the model's surprise at each character of a piece of code."""
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

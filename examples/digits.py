@@ -14,15 +14,23 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import fnx
 import fnx.numpy as jnp
+
+try:
+    import matplotlib
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}. Fix: pip install 'fnx[examples]'")
 
 SIZES = (64, 128, 128, 10)  # of the layers
 CHANNELS = (1, 32, 64, 64)  # of the convolutions; then layers of HEAD
@@ -50,9 +58,6 @@ class Digits:
 def load() -> Digits:
     """Load the digits. One fifth of each digit is for the test; the split is the same in every
     run."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
     images, labels = load_digits(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(
         (images / 16 - 0.3).astype("float32"), labels.astype("int32"),
@@ -192,8 +197,6 @@ def train(step: Any, data: Digits, seed: int, epochs: int, size: int, conv: bool
 def plot(path: str, run: Run, data: Digits) -> None:
     """Plot the loss curve, and the hardest digits: those that the network misread, with the wrong
     answer, and those that it was least sure of."""
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

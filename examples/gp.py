@@ -13,15 +13,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import fnx
 import fnx.numpy as jnp
 import fnx.scipy.linalg as linalg
+
+try:
+    import matplotlib
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}. Fix: pip install 'fnx[examples]'")
 
 NAMES = ("trend size", "trend length", "season size", "period", "season shape", "season decay",
          "noise")
@@ -122,8 +128,6 @@ def learn(series: Series, seed: int, starts: int, steps: int) -> tuple[Any, np.n
 
 def plot(path: str, series: Series, at: np.ndarray, mean: np.ndarray, spread: np.ndarray,
          losses: np.ndarray) -> None:
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

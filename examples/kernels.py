@@ -195,6 +195,8 @@ def main() -> None:
     print(f"softmax: {np.abs(np.asarray(softmax(x)) - e / e.sum(1, keepdims=True)).max():.1e}")
     print(f"prefix sum: {np.abs(np.asarray(prefix_sum(x)) - np.cumsum(x, 1)).max():.1e}")
     print(f"saxpy: {np.abs(np.asarray(saxpy(2.0, x[0], x[1])) - (2 * x[0] + x[1])).max():.1e}")
+    print("random walks, each row one:")
+    print(fnx.debug.visualize(prefix_sum(x[:8, :48])))
 
 
 if __name__ == "__main__":

@@ -12,14 +12,20 @@ accurately each parameter is known.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import fnx
 import fnx.numpy as jnp
+
+try:
+    import matplotlib
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}. Fix: pip install 'fnx[examples]'")
 
 NAMES = ("a", "b", "c", "d", "hares at 0", "lynxes at 0")
 TRUE = np.array([0.55, 0.028, 0.84, 0.026, 30.0, 4.0], "float32")
@@ -136,8 +142,6 @@ def deviations(theta: Any, logs: Any) -> np.ndarray:
 
 
 def plot(path: str, counts: Counts, theta: Any, spread: np.ndarray, losses: np.ndarray) -> None:
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -13,15 +13,21 @@ differential equations.
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import fnx
 import fnx.numpy as jnp
 import fnx.scipy.linalg as linalg
 from fnx.experimental.ode import odeint
+
+try:
+    import matplotlib
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}. Fix: pip install 'fnx[examples]'")
 
 LENGTH, TIME = 120.0, 22.0
 SPEED, WIDTH = 1.6, 5.0  # of the packet, which starts left of the barrier
@@ -93,8 +99,6 @@ def check(n: int = 64) -> tuple[float, float]:
 
 
 def plot(path: str, n: int, steps: int, height: float, passed: list[float]) -> None:
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -12,13 +12,21 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import fnx
 import fnx.numpy as jnp
+
+try:
+    import matplotlib
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}. Fix: pip install 'fnx[examples]'")
 
 SIZES = (64, 256, 128)  # of the encoder; the decoder has the reverse
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
@@ -29,9 +37,6 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Training images, test images and their labels; pixels from 0 to 1."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
     images, labels = load_digits(return_X_y=True)
     train, test, _, test_labels = train_test_split((images / 16).astype("float32"), labels,
                                                    test_size=0.2, stratify=labels, random_state=0)
@@ -146,8 +151,6 @@ def drawn(params: Any, count: int) -> np.ndarray:
 
 
 def plot(path: str, params: Any, losses: list[float], test: np.ndarray, labels: np.ndarray) -> None:
-    import matplotlib
-
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -35,10 +35,12 @@ if TYPE_CHECKING:  # imported lazily, on first use
         image,
         kernel,
         lax,
+        monitoring,
         nn,
         ops,
         profiler,
         random,
+        ref,
         scipy,
         sharding,
         stages,
@@ -81,6 +83,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
         copy_to_host_async,
         device_get,
         device_put,
+        live_arrays,
         make_array_from_callback,
         make_array_from_single_device_arrays,
     )
@@ -88,7 +91,9 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.environment_info import print_environment_info, show_versions
     from fnx.experimental.x64_context import enable_x64
     from fnx.exporting import export, load_exported
+    from fnx.jaxprs.make import make_jaxpr
     from fnx.profiling import profile
+    from fnx.ref import Ref, empty_ref, free_ref, freeze, new_ref
     from fnx.saving import load, save
     from fnx.sharding import (
         NamedSharding,
@@ -113,7 +118,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.sharding.device_registry import process_count as host_count
     from fnx.sharding.device_registry import process_index as host_id
     from fnx.sharding.device_registry import process_indices as host_ids
-    from fnx.transforms.abstract_eval import closure_convert, eval_shape, make_jaxpr, typeof
+    from fnx.transforms.abstract_eval import closure_convert, eval_shape, typeof
     from fnx.transforms.call import call
     from fnx.transforms.checkpoint import checkpoint, remat
     from fnx.transforms.custom.gradient import custom_gradient
@@ -125,24 +130,27 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.transforms.jvp import jvp
     from fnx.transforms.vjp import linear_transpose, linearize, vjp
     from fnx.transforms.vmap import vmap
+    from fnx.vjp_passes import fwd_and_bwd
 
 __all__ = [
-    "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
+    "Array", "Device", "FnxError", "NamedSharding", "P", "Ref", "ShapeDtypeStruct", "ad_checkpoint",
     "block_until_ready", "cache", "call", "check_tracer_leaks", "checking_leaks", "checkpoint",
     "checkpoint_policies", "clear_caches", "closure_convert", "config", "copy_to_host_async",
     "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug",
     "debug_infs", "debug_key_reuse", "debug_nans", "default_backend", "default_device",
     "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
-    "devices", "disable_jit", "dlpack", "dtypes", "effects_barrier", "enable_checks",
+    "devices", "disable_jit", "dlpack", "dtypes", "effects_barrier", "empty_ref", "enable_checks",
     "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
-    "experimental", "explain_cache_misses", "export", "flatten_util", "float0", "grad", "hessian",
-    "host_count", "host_id", "host_ids", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "kernel", "lax", "legacy_prng_key", "linear_transpose", "linearize", "load", "load_exported",
-    "local_device_count", "local_devices", "log_compiles", "make_array_from_callback",
-    "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "named_call", "named_scope",
+    "experimental", "explain_cache_misses", "export", "flatten_util", "float0", "free_ref",
+    "freeze", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "host_ids", "image",
+    "jacfwd", "jacobian", "jacrev", "jit", "jvp",
+    "kernel", "lax", "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "load",
+    "load_exported", "local_device_count", "local_devices", "log_compiles",
+    "make_array_from_callback", "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh",
+    "monitoring", "named_call", "named_scope", "new_ref",
     "nn", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap",
     "print_environment_info", "process_count", "process_index", "process_indices", "profile",
-    "profiler", "pure_callback", "random", "remat", "reshard", "save", "scipy", "set_mesh",
+    "profiler", "pure_callback", "random", "ref", "remat", "reshard", "save", "scipy", "set_mesh",
     "shard_map", "sharding", "show_versions", "softmax_custom_jvp", "stages", "test_util",
     "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
     "transfer_guard_device_to_host", "transfer_guard_host_to_device", "tree", "tree_util",
@@ -153,8 +161,8 @@ __version__ = "0.1.0"
 _MODULES = (
     "ad_checkpoint", "cache", "checkpoint_policies", "custom_batching", "custom_derivatives",
     "debug", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "kernel", "lax",
-    "nn", "ops", "profiler", "random", "scipy", "sharding", "stages", "test_util", "tree",
-    "tree_util", "typing")
+    "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
+    "test_util", "tree", "tree_util", "typing")
 _LAZY_NAMES = {
     "fnx.transforms.host_callbacks": ("effects_barrier", "pure_callback"),
     "fnx.config_context": (
@@ -167,13 +175,15 @@ _LAZY_NAMES = {
         "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
     "fnx.core.ir.cache": ("clear_caches",),
     "fnx.experimental.x64_context": ("enable_x64",),
+    "fnx.vjp_passes": ("fwd_and_bwd",),
     "fnx.exporting": ("export", "load_exported"),
     "fnx.device_transfer": ("block_until_ready", "copy_to_host_async", "device_get", "device_put",
-        "make_array_from_callback", "make_array_from_single_device_arrays"),
+        "live_arrays", "make_array_from_callback", "make_array_from_single_device_arrays"),
     "fnx.sharding.device_registry": ("Device", "default_backend", "device_count", "devices",
         "local_device_count", "local_devices", "process_count", "process_index",
         "process_indices"),
     "fnx.profiling": ("profile",),
+    "fnx.ref": ("Ref", "empty_ref", "free_ref", "freeze", "new_ref"),
     "fnx.saving": ("load", "save"),
     "fnx.sharding": ("NamedSharding", "make_mesh", "pmap", "reshard", "set_mesh", "shard_map"),
     "fnx.transforms.call": ("call",),
@@ -184,7 +194,8 @@ _LAZY_NAMES = {
     "fnx.transforms.grad": ("grad", "value_and_grad"),
     "fnx.transforms.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
     "fnx.transforms.jvp": ("jvp",),
-    "fnx.transforms.abstract_eval": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
+    "fnx.jaxprs.make": ("make_jaxpr",),
+    "fnx.transforms.abstract_eval": ("closure_convert", "eval_shape", "typeof"),
     "fnx.transforms.vjp": ("linear_transpose", "linearize", "vjp"),
     "fnx.transforms.vmap": ("vmap",),
     "fnx.environment_info": ("print_environment_info", "show_versions"),

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fnx.core.scope import scope
-from fnx.core.support.config import check_fixed, config, override
+from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, lazy_module, user_location
+from fnx.core.support.jax_flags import INERT
 from fnx.core.support.process import lazy_import
 
 device_transfer = lazy_import("fnx.device_transfer")
@@ -72,7 +73,9 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 
 @contextlib.contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Evaluate a part of a traced function immediately; its inputs must have known values.
+    """Evaluate what has known values in a part of a traced function immediately.
+
+    What depends on the arguments of the function is traced, as outside of the block.
 
     Returns:
         A context manager.
@@ -93,42 +96,48 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
 @contextlib.contextmanager
 def numpy_dtype_promotion(new_val: str = "standard") -> Iterator[None]:
-    """Set dtype promotion in a ``with`` block; only the standard lattice is supported.
+    """Set dtype promotion in a ``with`` block: by the lattice, or an error where dtypes differ.
 
     Args:
-        new_val: "standard".
+        new_val: "standard" or "strict".
 
     Returns:
         A context manager.
 
     Raises:
-        ArgumentError: another value, such as "strict".
+        ArgumentError: another value.
 
-    >>> with numpy_dtype_promotion("standard"):
-    ...     pass
+    >>> import fnx.numpy as jnp
+    >>> with numpy_dtype_promotion("strict"):
+    ...     jnp.ones(2) + jnp.ones(2, int)                  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    fnx.core.support.errors.TypePromotionError: add: expected operands of one dtype
     """
-    check_fixed("jax_numpy_dtype_promotion", new_val)
-    yield
+    with override(dtype_promotion=new_val):
+        yield
 
 
 @contextlib.contextmanager
 def numpy_rank_promotion(new_val: str = "allow") -> Iterator[None]:
-    """Set rank promotion in a ``with`` block; arrays of fewer axes always broadcast.
+    """Set in a ``with`` block whether arrays of fewer axes broadcast, with a warning, or raise.
 
     Args:
-        new_val: "allow" or "warn".
+        new_val: "allow", "warn" or "raise"; arrays without axes always broadcast.
 
     Returns:
         A context manager.
 
     Raises:
-        ArgumentError: another value, such as "raise".
+        ArgumentError: another value.
 
-    >>> with numpy_rank_promotion("allow"):
-    ...     pass
+    >>> import fnx.numpy as jnp
+    >>> with numpy_rank_promotion("raise"):
+    ...     jnp.ones((2, 3)) + jnp.ones(3)                  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    fnx.core.support.errors.ShapeError: add: expected operands of one rank
     """
-    check_fixed("jax_numpy_rank_promotion", new_val)
-    yield
+    with override(rank_promotion=new_val):
+        yield
 
 
 @contextlib.contextmanager
@@ -141,26 +150,36 @@ def default_matmul_precision(new_val: Any = None) -> Iterator[None]:
     Returns:
         A context manager.
 
+    Raises:
+        ArgumentError: another name.
+
     >>> with default_matmul_precision("highest"):
     ...     pass
     """
-    yield
+    with override(jax_default_matmul_precision=new_val):
+        yield
 
 
 @contextlib.contextmanager
 def checking_leaks(new_val: bool = True) -> Iterator[None]:
-    """Check for leaked tracers in a ``with`` block; arrays that outlive their trace always raise.
+    """Check in a ``with`` block that no traced array outlives its trace; slow.
+
+    Outside of such a block, one that does raises when it is used.
 
     Args:
-        new_val: accepted for compatibility with JAX.
+        new_val: whether to check.
 
     Returns:
         A context manager.
 
+    Raises:
+        LeakedTracerError: when a traced function has returned, but one of its arrays is held.
+
     >>> with checking_leaks():
     ...     pass
     """
-    yield
+    with override(jax_check_tracer_leaks=new_val):
+        yield
 
 
 check_tracer_leaks = checking_leaks
@@ -228,13 +247,35 @@ def no_tracing(new_val: bool = True) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def threefry_partitionable(new_val: bool = True) -> Iterator[None]:
+    """Set in a ``with`` block how random bits are counted: one by one, or in two halves.
+
+    Args:
+        new_val: False gives the bits of JAX before 0.5, where this was the default.
+
+    Returns:
+        A context manager.
+
+    >>> import fnx
+    >>> with threefry_partitionable(False):
+    ...     print(fnx.random.bits(fnx.random.key(0), (2,)))
+    [ 928981903 3453687069]
+    """
+    with override(threefry_partitionable=new_val):
+        yield
+
+
 def _inert_setting(name: str, summary: str, *values: Any) -> Callable[..., Any]:
     """Create a context manager for a JAX setting without effect; accepts only ``values`` if given.
     """
+    flag = f"jax_{name}"
+
     @contextlib.contextmanager
     def block(new_val: Any = values[0] if values else True) -> Iterator[None]:
         _check_choice(name, summary, values, new_val)
-        yield
+        with override(**({flag: new_val} if flag in INERT else {})):
+            yield
     takes = f"{' or '.join(map(repr, values))}." if values else "accepted as JAX's."
     raises = "\n\n    Raises:\n        ArgumentError: another value." if values else ""
     block.__name__ = block.__qualname__ = name
@@ -270,9 +311,6 @@ legacy_prng_key = _inert_setting("legacy_prng_key", "What uint32 keys do: they a
 log_compiles = _inert_setting("log_compiles", "Whether compilations are logged: never.")
 softmax_custom_jvp = _inert_setting("softmax_custom_jvp",
                                     "The derivative of softmax is one of its own.")
-threefry_partitionable = _inert_setting("threefry_partitionable",
-                                        "How random bits are counted: one by "
-                                        "one.", True)
 transfer_guard = _inert_setting("transfer_guard", "Copies between devices: there is one.")
 transfer_guard_device_to_device = _inert_setting("transfer_guard_device_to_device",
                                                  "Copies between devices: there is one.")

@@ -1,32 +1,48 @@
-"""Debugging of compiled code at run time: ``print``, ``callback``, ``breakpoint``, NaN checks."""
+"""Debugging of compiled code: ``print``, ``callback``, ``breakpoint``, NaN checks, ``step``,
+``visualize``.
+"""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
+import logging
 import os
+import stat
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from fnx.core.array.api_boundary import public_api
-from fnx.core.array.array import Array
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, sharding_on
+from fnx.core.scope import scope
 from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, lazy_module
 from fnx.core.support.format_strings import check_format
+from fnx.core.support.process import lazy_import
 from fnx.core.tracing import host_callbacks
 from fnx.transforms.kernel_lang import kernel_prints
 from fnx.transforms.kernel_lang.trace_state import OPEN
 
-__all__ = ["breakpoint", "callback", "infs", "nans", "print"]
+if TYPE_CHECKING:
+    from fnx.transforms.inspect.array_picture import ArrayPicture
+    from fnx.transforms.inspect.step_session import StepSession
+
+array_picture = lazy_import("fnx.transforms.inspect.array_picture")
+step_prompt = lazy_import("fnx.transforms.inspect.step_prompt")
+step_session = lazy_import("fnx.transforms.inspect.step_session")
+
+__all__ = ["breakpoint", "callback", "infs", "inspect_array_sharding", "log", "nans", "print",
+           "step", "visualize"]
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 @public_api
 def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
-             **kwargs: Any) -> None:
+             partitioned: bool = False, **kwargs: Any) -> None:
     """Call a Python function for its side effects once its arguments are computed.
 
     This works in compiled code, too. The function is called once per call in the program, in
@@ -38,6 +54,7 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
         callback: called with ``args`` and ``kwargs``, whose arrays are concrete.
         args: pytrees of arrays; leaves that are not arrays are passed on unchanged.
         ordered: accepted for compatibility with JAX; calls are always in program order.
+        partitioned: accepted for compatibility with JAX: arrays are whole.
         kwargs: like ``args``, by name.
 
     Raises:
@@ -61,7 +78,8 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
 
 
 @public_api
-def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: Any) -> Any:
+def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+          **kwargs: Any) -> Any:
     """Print values once they are computed, also from compiled code.
 
     Args:
@@ -69,13 +87,14 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: A
             printing function is returned: ``print(ordered=True)(fmt, ...)``.
         args: pytrees; arrays are printed like NumPy arrays, other objects by ``str.format``.
         ordered: accepted for compatibility with JAX; lines are always in program order.
+        partitioned: accepted for compatibility with JAX: arrays are whole.
         kwargs: like ``args``, by name.
 
     Returns:
         None; without a format string, this function.
 
     Raises:
-        ArgumentError: the format string names a missing argument, or leaves one unused.
+        FormatStringError: the format string names a missing argument, or leaves one unused.
 
     In a user-written kernel it is ``fnx.kernel.print``.
 
@@ -140,6 +159,69 @@ def _break_in_frame(file: str, line: int, names: dict[str, Any], /, **variables:
     exec(code, names, variables)
 
 
+def step(fun: Callable[..., Any], *, static_argnums: int | Sequence[int] = (),
+         static_argnames: str | Sequence[str] = (), interactive: bool | None = None
+         ) -> Callable[..., Any]:
+    """Make a function that goes through ``fun`` line by line, with the values of each line.
+
+    The function is traced as ``jit`` traces it, transforms included; then its graph is computed by
+    the interpreter, in the order of the lines. So the lines inside of ``vmap`` show values of the
+    whole batch, those inside of a loop each iteration, and after the lines of a function under
+    ``grad`` come their derivatives, in reverse. A value that the result does not need is not
+    computed, and a line without values is passed over. Lines of installed libraries are part of
+    the line that calls them.
+
+    Args:
+        fun: a function of pytrees of arrays, for example ``fnx.grad(loss)``.
+        static_argnums: positional arguments that are passed to ``fun`` unchanged.
+        static_argnames: the same, by name.
+        interactive: whether to open a prompt; by default if input and output are a terminal.
+
+    Returns:
+        A function with the arguments of ``fun``. With a prompt it returns what ``fun`` returns,
+        else a StepSession: its ``step``, ``next``, ``out``, ``run`` and ``first_nan`` go on and
+        return the Step that they stopped at, which prints, and shows histograms in notebooks.
+
+    Raises:
+        ArgumentError: it is called inside of a function that is stepped through.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> def f(x):
+    ...     y = x - 1
+    ...     return jnp.log(y)
+    >>> session = fnx.debug.step(f)(jnp.asarray([2.0, 0.0]))
+    >>> session.step().values["y"]
+    array([ 1., -1.], dtype=float32)
+    >>> session.first_nan().values
+    {'return': array([ 0., nan], dtype=float32)}
+    """
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+
+    @functools.wraps(fun)
+    def start(*args: Any, **kwargs: Any) -> Any:
+        session: StepSession = step_session.start(fun, args, kwargs, numbers, names)
+        in_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if in_terminal if interactive is None else interactive:
+            step_prompt.interact(session)
+            return session.result
+        if interactive is None and "ipykernel" not in sys.modules and _is_piped(sys.stdin):
+            builtins.print("debug.step: the input is not a terminal, so there is no prompt; "
+                           "interactive=True opens one", file=sys.stderr)
+        return session
+    return start
+
+
+def _is_piped(stream: TextIO) -> bool:
+    """Return whether a stream reads a pipe or a file."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
 @contextlib.contextmanager
 def nans(enable: bool = True) -> Iterator[None]:
     """Raise for a NaN in a result in a ``with`` block, and name the op that produced it.
@@ -164,7 +246,7 @@ def nans(enable: bool = True) -> Iterator[None]:
     Traceback (most recent call last):
         ...
     fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN, got nan from log at
-    [1]
+    [1] of -1
       ...
     """
     with override(check="nan" if enable else ""):
@@ -190,16 +272,79 @@ def infs(enable: bool = True) -> Iterator[None]:
     Traceback (most recent call last):
         ...
     fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN or infinity, got inf from
-    div
+    div of 1 and 0
       ...
     """
     with override(check="inf" if enable else ""):
         yield
 
 
-def _print_values(fmt: str, *args: Any, **kwargs: Any) -> None:
+@public_api
+def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
+    """Call a function with the sharding of an array, which is known at once here.
+
+    Args:
+        value: an array, also a traced one.
+        callback: called with the sharding.
+
+    >>> import fnx
+    >>> inspect_array_sharding(fnx.numpy.ones(2), callback=builtins.print)
+    SingleDeviceSharding(device=CpuDevice(id=0))
+    """
+    x = asarray(value)
+    callback(x.sharding if not scope.is_open() else sharding_on(config.device))
+
+
+def log(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Log values once they are computed, with level INFO of the logger "jax".
+
+    Args:
+        fmt: a format string in the syntax of ``str.format``.
+        args: pytrees of arrays.
+        ordered: accepted for compatibility with JAX; lines are always in program order.
+        kwargs: like ``args``, by name.
+
+    Raises:
+        FormatStringError: the format string names a missing argument, or leaves one unused.
+
+    >>> log("x is {}", 2)
+    """
+    check_format(fmt, args, kwargs)
+    callback(_log_values, fmt, *args, **kwargs)
+
+
+def _log_values(fmt: str, *args: Any, **kwargs: Any) -> None:
     args, kwargs = host_callbacks.map_leaves(_as_numpy, (args, kwargs))
-    builtins.print(fmt.format(*args, **kwargs), flush=True)
+    logging.getLogger("jax").info(fmt.format(*args, **kwargs))
+
+
+@public_api
+def visualize(x: Any) -> ArrayPicture:
+    """Show an array as a picture: type, range and share of NaN, and a line or colored cells.
+
+    Args:
+        x: an array. Of more than two axes, the last two are shown, at the first index of the
+            others.
+
+    Returns:
+        An ArrayPicture: SVG in a notebook, characters in a terminal; ``save(path)`` writes the SVG.
+
+    Raises:
+        TracedValueError: in a traced function; there, pass it to ``fnx.debug.callback``.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> fnx.debug.visualize(jnp.arange(6.0).reshape(2, 3))
+    float32[2, 3]  [[0. 1. 2.] [3. 4. 5.]]
+    .-=
+    *#@
+    """
+    picture: ArrayPicture = array_picture.ArrayPicture(np.asarray(x))
+    return picture
+
+
+def _print_values(fmt: str, *args: Any, **kwargs: Any) -> None:
+    named = {name: _as_numpy(x) for name, x in kwargs.items()}
+    builtins.print(fmt.format(*map(_as_numpy, args), **named), flush=True)
 
 
 def _as_numpy(x: Any) -> Any:

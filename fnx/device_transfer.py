@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,36 @@ from fnx.core.array.eager_cache import record_placement
 from fnx.core.ir.uop import current_loc
 from fnx.core.scope import scope
 from fnx.core.support.config import DEVICES, GPUS, config
-from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
+from fnx.core.support.errors import ArgumentError, ShapeError, TracedValueError, lazy_module
 from fnx.core.support.process import lazy_import
 from fnx.sharding.device_registry import Device, device_by_name, open_device
 
 sharding = lazy_import("fnx.sharding")
 
 __all__ = [
-    "block_until_ready", "copy_to_host_async", "device_get", "device_put",
+    "block_until_ready", "copy_to_host_async", "device_get", "device_put", "live_arrays",
     "make_array_from_callback", "make_array_from_single_device_arrays",
 ]
 
 _copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
+
+
+def live_arrays(platform: str | None = None) -> list[Array]:
+    """Return the Arrays of this process that have memory; slow, as it looks at all objects.
+
+    Args:
+        platform: only those on this device.
+
+    Returns:
+        A list of Arrays.
+
+    >>> import fnx
+    >>> x = fnx.numpy.ones(3)
+    >>> any(y is x for y in live_arrays())
+    True
+    """
+    arrays = [x for x in gc.get_objects() if type(x) is Array and x._storage is not None]
+    return arrays if platform is None else [x for x in arrays if x.device.platform == platform]
 
 
 @public_api
@@ -139,14 +158,22 @@ def device_get(x: Any) -> Any:
         x: a pytree of arrays and numbers.
 
     Returns:
-        A pytree of NumPy arrays; leaves that are not Arrays are unchanged.
+        A pytree of NumPy arrays; leaves that are traced, or not Arrays, are unchanged.
 
     >>> import fnx.numpy as jnp
     >>> device_get({"a": jnp.ones(2)})
     {'a': array([1., 1.], dtype=float32)}
     """
-    return tree.map(lambda leaf: np.asarray(leaf)
-                    if type(leaf) is Array and leaf._dtype.kind != "key" else leaf, x)
+    return tree.map(_fetch, x)
+
+
+def _fetch(leaf: Any) -> Any:
+    if type(leaf) is not Array or leaf._dtype.kind == "key":
+        return leaf
+    try:
+        return np.asarray(leaf)
+    except TracedValueError:
+        return leaf
 
 
 @validate_call

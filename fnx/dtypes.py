@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core.array.api_boundary import public_api
+from fnx.core.array.api_boundary import join_dtypes, public_api
 from fnx.core.ir import dtypes, low_precision
 from fnx.core.support.errors import DTypeError, lazy_module
-from fnx.numpy import finfo, iinfo, issubdtype, result_type
-from fnx.numpy.dtypes import extended, prng_key
+from fnx.numpy import finfo, iinfo, issubdtype
+from fnx.numpy.dtypes import dtype_and_weak, extended, prng_key
 
 __all__ = [
     "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",
@@ -57,6 +57,27 @@ def itemsize_bits(dtype: Any) -> int:
     """
     t = dtypes.as_dtype(dtype)
     return 8 if t.is_bool else t.bits
+
+
+@public_api
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """Return the dtype that these arrays, numbers and dtypes promote to.
+
+    Args:
+        args: Arrays, numbers and dtypes.
+        return_weak_type_flag: whether to also return whether it is weak.
+
+    Returns:
+        A NumPy dtype, or (this, a bool).
+
+    Raises:
+        ArgumentError: there are no arguments.
+
+    >>> result_type(1, return_weak_type_flag=True)
+    (dtype('int32'), True)
+    """
+    dtype = jnp.result_type(*args)
+    return (dtype, join_dtypes(map(dtype_and_weak, args))[1]) if return_weak_type_flag else dtype
 
 
 @public_api

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnx.core.array.call_validation import validate_call
+from fnx.core.support import requirements
 from fnx.core.support.config import config
 from fnx.core.support.errors import lazy_module
 from fnx.core.support.process import lazy_import
 
 fnx = lazy_import("fnx")
-metadata = lazy_import("importlib.metadata")
 platform = lazy_import("platform")
 
 __all__ = ["print_environment_info", "show_versions"]
@@ -34,7 +34,7 @@ def print_environment_info(return_string: bool = False) -> str | None:
     """
     text = "\n".join([
         f"fnx: {fnx.__version__}", f"numpy: {np.__version__}",
-        f"llvmlite: {metadata.version('llvmlite')}",
+        f"llvmlite: {requirements.llvmlite_version() or 'not installed'}",
         f"python: {sys.version}",
         f"device: {config.device}", f"platform: {platform.platform()}"])
     if return_string:

@@ -34,7 +34,9 @@ from fnx.core.support.errors import (
     DTypeError,
     ExchangeError,
     FnxError,
+    FormatStringError,
     GradError,
+    JaxprTypeError,
     KernelError,
     LeakedTracerError,
     MutationError,
@@ -42,12 +44,14 @@ from fnx.core.support.errors import (
     NotBatchedError,
     NotBuiltError,
     NotFiniteError,
+    NotRegisteredError,
     OutOfBoundsError,
     OutOfBoundsWarning,
     OutOfMemoryError,
     OverflowedError,
     PlacementError,
     PytreeError,
+    RequirementError,
     RetracedError,
     RuleError,
     ShapeError,
@@ -55,6 +59,7 @@ from fnx.core.support.errors import (
     StaticArgumentError,
     TracedValueError,
     TypePromotionError,
+    UnknownDeviceError,
     UnknownNameError,
     lazy_module,
 )
@@ -62,15 +67,17 @@ from fnx.core.support.errors import (
 __all__ = [
     "ArgumentError", "AxisError", "AxisNameError", "BatchSizeError", "CallbackError",
     "CheckpointError", "ConcretizationTypeError", "DTypeError", "DeviceError", "DonatedError",
-    "ExchangeError", "FnxError", "GradError", "InconclusiveDimensionOperation", "JAXIndexError",
-    "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KernelError", "KeyReuseError",
+    "ExchangeError", "FnxError", "FormatStringError", "GradError",
+    "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError",
+    "JaxprTypeError", "KernelError", "KeyReuseError",
     "LeakedTracerError", "MutationError", "NestingError", "NonConcreteBooleanIndexError",
-    "NotBatchedError", "NotBuiltError", "NotFiniteError", "OutOfBoundsError",
-    "OutOfBoundsWarning", "OutOfMemoryError", "OverflowedError", "PlacementError",
-    "PytreeError", "RetracedError", "RuleError", "ShapeError", "SpecError",
+    "NotBatchedError", "NotBuiltError", "NotFiniteError", "NotRegisteredError",
+    "OutOfBoundsError", "OutOfBoundsWarning", "OutOfMemoryError", "OverflowedError",
+    "PlacementError", "PytreeError", "RequirementError", "RetracedError", "RuleError",
+    "ShapeError", "SpecError",
     "StaticArgumentError", "TracedValueError", "TracerArrayConversionError",
     "TracerBoolConversionError", "TracerIntegerConversionError", "TypePromotionError",
-    "UnexpectedTracerError", "UnknownNameError",
+    "UnexpectedTracerError", "UnknownDeviceError", "UnknownNameError",
 ]
 
 ConcretizationTypeError = TracedValueError
@@ -82,7 +89,6 @@ UnexpectedTracerError = LeakedTracerError
 JAXTypeError = FnxError
 JAXIndexError = OutOfBoundsError
 JaxRuntimeError = DeviceError
-JaxprTypeError = FnxError
 InconclusiveDimensionOperation = ShapeError
 
 

@@ -28,7 +28,9 @@ A kernel may do the same on every device; anything else raises at the line that 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
@@ -50,7 +52,7 @@ from fnx.core.ir.tiling import (
     unroll,
     vectorize,
 )
-from fnx.core.support.errors import lazy_module
+from fnx.core.support.errors import KernelError, lazy_module
 from fnx.transforms.kernel_lang import kernel_prints, loops, references, values
 from fnx.transforms.kernel_lang.references import Reference
 from fnx.transforms.kernel_lang.values import Value
@@ -284,7 +286,7 @@ def where(condition: Value, a: Operand, b: Operand) -> Value:
 
 
 class _Reduction(Protocol):
-    def __call__(self, value: Operand, over: Ranges) -> Value: ...
+    def __call__(self, value: Operand, over: Ranges = ()) -> Value: ...
 
 
 class _Unary(Protocol):
@@ -296,7 +298,10 @@ class _Binary(Protocol):
 
 
 def _reduction(name: str, monoid: ops.Op, summary: str, result: str) -> _Reduction:
-    def reduce(value: Operand, over: Ranges) -> Value:
+    def reduce(value: Operand, over: Ranges = ()) -> Value:
+        if isinstance(over, tuple | list) and not over:
+            raise KernelError(f"{name}: expected the ranges to reduce over",
+                              hint=f"write k.{name}(x[i], over=i), or over=(i, j)")
         return values.reduce_over(name, monoid, value, over)
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = f"""{summary} of a value over ranges.
@@ -309,7 +314,7 @@ def _reduction(name: str, monoid: ops.Op, summary: str, result: str) -> _Reducti
         A value of the dtype of ``value``.
 
     Raises:
-        KernelError: ``over`` is no range.
+        KernelError: ``over`` is no range, or left out.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: fnx.ShapeDtypeStruct((), "int32"))
@@ -423,6 +428,17 @@ square = _unary(elementwise.SQUARE)
 tan = _unary(elementwise.TAN)
 tanh = _unary(elementwise.TANH)
 trunc = _unary(elementwise.TRUNC)
+
+
+class _Module(ModuleType):
+    """This module: used as a decorator, it says which one is meant."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KernelError("expected a decorator, got the module fnx.kernel",
+                          hint="decorate a kernel with @fnx.call(out=lambda x: x)")
+
+
+sys.modules[__name__].__class__ = _Module
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_module(__name__, __all__)

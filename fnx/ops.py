@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core.array import arguments
+from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -54,13 +54,14 @@ def _segment_reduction(
         raise ArgumentError("expected bucket_size=None and out_sharding=None",
                             hint="there is one device")
     x, ids = asarray(data), widen_indices(asarray(segment_ids))
-    if ids.shape != x.shape[:ids.ndim] or not ids.ndim:
+    row = x.shape[ids.ndim:] if ids.ndim and ids.shape == x.shape[:ids.ndim] else x.shape[1:]
+    if axes.broadcast_shapes(x.shape, (*ids.shape, *row)) != (*ids.shape, *row):
         raise ShapeError(f"expected a number for each row of shape {x.shape}, got {ids.shape}")
     if num_segments is None:
         values = ids._numpy()
         num_segments = int(values.max()) + 1 if values.size else 0
     n = max(arguments.check_int("num_segments", num_segments), 0)
-    rows = Array(build.const(start(x), x._dtype, (n, *x.shape[ids.ndim:])))
+    rows = Array(build.const(start(x), x._dtype, (n, *row)))
     index = jnp.where(ids < 0, n, ids) if mode != "clip" else jnp.maximum(ids, 0)
     result: Array = getattr(rows.at[index], method)(x, mode=mode)
     return result

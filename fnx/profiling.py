@@ -1,6 +1,6 @@
 """Kernel-level profiling: ``fnx.profile``.
 
-    print(fnx.profile(step)(params, batch))        one call, kernel by kernel
+    print(fnx.profile(step)(params, batch))        one call, kernel by kernel, when warm
 
     with fnx.profile() as seen:                     all that is computed in a block
         params = step(params, batch)
@@ -12,8 +12,8 @@ open: its time is from the launch until the host sees its end. A row is a kernel
 line that it came from. ``limit`` is the fraction of the machine's peak that it reached: of the
 arithmetic rate for its dtype, or of the bandwidth of the memory level that its buffers fit in,
 whichever is higher; the peak rates are measured once and cached on disk. ``busy`` is the average
-number of active workers. The last two rows are the time outside kernels, so that the first column
-sums to the wall-clock time; ``%`` is the share of it.
+number of active workers. The last rows are the time outside of kernels, by what it was spent for,
+so that the first column sums to the wall-clock time; ``%`` is the share of it.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -32,19 +32,26 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.ir.kernel_code import Chunk, KernelRun, RunTrace
-from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.ir.peak_rates import HIGH_LIMIT, HIGH_LIMIT_NOTE, PeakRates
 from fnx.core.scope import scope, storage
+from fnx.core.support import events
 from fnx.core.support.errors import ArgumentError, Location, kernel_label
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.link import device_limits, record
+from fnx.tree import map as tree_map
+
+drawings = lazy_import("fnx.transforms.inspect.drawings")
 
 __all__ = ["KernelTime", "Profile", "profile"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_WARM_UP_CALLS = 2  # the first one compiles, the second one prepares the native call
 
 
 class KernelTime(Record):
@@ -58,7 +65,8 @@ class KernelTime(Record):
         nbytes: the bytes of its buffers, read and written.
         flops: the floating-point operations.
         busy: the nanoseconds that workers were active, summed over all workers.
-        arithmetic: the dtype of most of the arithmetic.
+        arithmetic: the dtype of most of the arithmetic; empty if some is not counted, as that of
+            library routines.
         device: the device that they ran on.
     """
 
@@ -82,6 +90,7 @@ class Profile(Generic[R]):
         lost: the number of runs, or chunks of runs, that exceeded the recording buffer.
         seconds: the time of the call or block, until its results were computed.
         workers: the number of threads.
+        compilation: nanoseconds of tracing and compiling.
 
     >>> Profile([], 0, 0.0).nanoseconds
     0
@@ -90,7 +99,7 @@ class Profile(Generic[R]):
     def __init__(self, runs: Sequence[KernelRun] = (), lost: int = 0, seconds: float = 0.0,
                  result: Any = None, workers: int = 1) -> None:
         self.runs, self.lost, self.seconds, self.result = list(runs), lost, seconds, result
-        self.workers = workers
+        self.workers, self.compilation = workers, 0
         self._stop: Callable[[], RunTrace] | None = None
         self._begun = 0.0
 
@@ -100,7 +109,9 @@ class Profile(Generic[R]):
         _check_no_trace()
         if self._stop is not None:
             raise ArgumentError("expected a profile that is not open", hint="make another one")
-        self._stop, self._begun = record(), time.perf_counter()
+        self._stop = record()
+        events.listeners["duration"].append(self._note_compilation)
+        self._begun = time.perf_counter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -113,7 +124,13 @@ class Profile(Generic[R]):
                 storage.finish()
         finally:
             self.seconds = time.perf_counter() - self._begun
+            if self._note_compilation in events.listeners["duration"]:
+                events.listeners["duration"].remove(self._note_compilation)
             self.runs, self.lost, self.workers = stop()
+
+    def _note_compilation(self, name: str, seconds: float, **metadata: Any) -> None:
+        if name in (events.TRACE, events.COMPILE):
+            self.compilation += round(seconds * 1e9)
 
     # ---- sums
 
@@ -132,10 +149,24 @@ class Profile(Generic[R]):
     def outside(self) -> int:
         """Nanoseconds outside submissions; with the kernels and ``gaps`` they sum to ``seconds``.
 
-        It is spent in Python before, between and after calls, in handing work over, and in waking
-        up waiting threads.
+        ``outside_parts`` says what it is spent for.
         """
         return max(0, round(self.seconds * 1e9) - self.nanoseconds - self.gaps)
+
+    @property
+    def outside_parts(self) -> dict[str, int]:
+        """The nanoseconds outside of submissions by what they are spent for."""
+        compilation = min(self.compilation, self.outside)
+        left = self.outside - compilation
+        between = sum([max(0, b.start - a.stop) for a, b in zip(self.runs, self.runs[1:])
+                       if a.submission != b.submission])
+        after = round((self._begun + self.seconds) * 1e9) - self.runs[-1].stop if self.runs else 0
+        after = min(left, max(0, after))
+        between = min(left - after, max(0, between - compilation))
+        return {"before the first kernel: Python, waking workers": left - after - between,
+                "between submissions: Python": between,
+                "after the last kernel: until the result was seen": after,
+                "tracing and compiling, in the first call of a signature": compilation}
 
     @property
     def busy(self) -> list[int]:
@@ -194,21 +225,24 @@ class Profile(Generic[R]):
             suffix += f" on {row.device}" if by == "kernel" and row.device != "cpu" else ""
             lines.append(
                 f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
-                f"{row.flops / 1e6:10.2f} {row.nbytes / ns:7.1f} {row.flops / ns:8.1f} "
-                f"{100 * _roofline_fraction(row, machine_limits):5.0f}% {row.busy / ns:5.2f}  "
+                f"{_rate(row, row.flops / 1e6, 2):>10} {row.nbytes / ns:7.1f} "
+                f"{_rate(row, row.flops / ns, 1):>8} "
+                f"{_percent(_roofline_fraction(row, machine_limits)):>6} {row.busy / ns:5.2f}  "
                 f"{row.name}{suffix}")
         if len(rows) > most:
             remaining = sum(row.nanoseconds for row in rows[most:])
             lines.append(f"{remaining / 1e6:10.3f} {100 * remaining / total:5.1f}  "
                          f"{len(rows) - most} more")
-        lines += [f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {'':57}{what}" for ns, what in (
-            (self.gaps, "between kernels"), (self.outside, "outside of submissions"))]
+        lines += [f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {'':57}{what}" for what, ns in (
+            ("between kernels", self.gaps), *self.outside_parts.items()) if ns]
+        if any((_roofline_fraction(row, machine_limits) or 0) > HIGH_LIMIT for row in rows[:most]):
+            lines.append(HIGH_LIMIT_NOTE)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         head = f"{self.seconds * 1e3:.3f} ms, {self.nanoseconds / 1e6:.3f} ms in " \
                f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them, " \
-               f"{self.outside / 1e6:.3f} ms outside of submissions"
+               f"{self.outside / 1e6:.3f} ms before and after"
         if self.workers > 1:
             per_worker = " and ".join(f"{ns / 1e6:.3f}" for ns in self.busy)
             head += f"; {self.workers} workers, busy for {per_worker} ms"
@@ -226,12 +260,15 @@ class Profile(Generic[R]):
             f"<td>{row.nanoseconds / 1e6:.3f}</td><td style='text-align:left'><div style='"
             f"background:#47a;height:.8em;width:{12 * row.nanoseconds / longest:.2f}em'></div></td>"
             f"<td>{row.nbytes / 1e6:,.2f}</td><td>{row.flops / 1e6:,.2f}</td>"
-            f"<td>{100 * _roofline_fraction(row, machine_limits):.0f}%</td>"
+            f"<td>{_percent(_roofline_fraction(row, machine_limits))}</td>"
             f"<td>{row.busy / (row.nanoseconds or 1):.2f}</td></tr>" for row in rows)
         heads = "".join(f"<th>{head}</th>" for head in (
             "kernel", "line", "runs", "ms", "", "MB", "MFLOP", "of the limit", "workers busy"))
         title = repr(self).partition("\n")[0]
-        return f"<div><p>{html.escape(title)}</p><table><tr>{heads}</tr>{cells}</table></div>"
+        drawn = f"<div style='overflow-x: auto'>{drawings.time_drawing(self.runs).svg()}</div>" \
+            if rows else ""
+        return f"<div><p>{html.escape(title)}</p>{drawn}<table><tr>{heads}</tr>{cells}</table>" \
+            "</div>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the kernels as a trace for ui.perfetto.dev and chrome://tracing.
@@ -265,19 +302,21 @@ class Profile(Generic[R]):
 
 
 @overload
-def profile(f: Callable[P, R]) -> Callable[P, Profile[R]]: ...
+def profile(f: Callable[P, R], *, warm_up: bool = True) -> Callable[P, Profile[R]]: ...
 
 
 @overload
-def profile(f: None = None) -> Profile[None]: ...
+def profile(f: None = None, *, warm_up: bool = True) -> Profile[None]: ...
 
 
 @validate_call
-def profile(f: Callable[..., Any] | None = None) -> Any:
+def profile(f: Callable[..., Any] | None = None, *, warm_up: bool = True) -> Any:
     """Time each kernel of a call, or of a ``with`` block.
 
     Args:
         f: a function, jitted or not. If omitted: a context manager that returns the Profile.
+        warm_up: whether f is called twice before, on copies of its arrays, so that the profile is
+            of a call that compiles nothing. What f prints or changes then happens in each call.
 
     Returns:
         A function that takes the arguments of f and returns a Profile, whose ``result`` is that of
@@ -302,6 +341,11 @@ def profile(f: Callable[..., Any] | None = None) -> Any:
 
     @functools.wraps(call)
     def profiled(*args: Any, **kwargs: Any) -> Profile[Any]:
+        _check_no_trace()
+        for _ in range(_WARM_UP_CALLS if warm_up else 0):
+            copies, named = tree_map(_copy, (args, kwargs))  # f may donate its arguments
+            with Profile[Any]():
+                call(*copies, **named)
         with Profile[Any]() as result:
             result.result = call(*args, **kwargs)
         return result
@@ -315,6 +359,10 @@ def _check_no_trace() -> None:
                             hint="profile the call of the transformed function")
 
 
+def _copy(x: Any) -> Any:
+    return x.copy() if isinstance(x, Array) else x
+
+
 def _chunks(run: KernelRun) -> Sequence[Chunk]:
     """Return the chunks of a kernel that the workers ran."""
     return run.chunks or (Chunk(0, run.start, run.stop),)
@@ -322,6 +370,15 @@ def _chunks(run: KernelRun) -> Sequence[Chunk]:
 
 def _format_line(sites: Sequence[Location]) -> str:
     return kernel_label("", sites[:1]).strip(" ()")
+
+
+def _rate(row: KernelTime, number: float, digits: int) -> str:
+    """Format a number of operations; empty if those of the row are not counted."""
+    return f"{number:.{digits}f}" if row.arithmetic else ""
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:.0f}%"
 
 
 def _aggregate(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
@@ -332,15 +389,17 @@ def _aggregate(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
     rows = [KernelTime(*names(some[0]), len(some), sum([r.stop - r.start for r in some]),
                        sum([r.nbytes for r in some]), sum([r.flops for r in some]),
                        sum([c.stop - c.start for r in some for c in _chunks(r)]),
-                       max(some, key=lambda r: r.flops).arithmetic, some[0].device)
+                       max(some, key=lambda r: r.flops).arithmetic
+                       if all(r.arithmetic for r in some) else "", some[0].device)
             for some in groups.values()]
     return sorted(rows, key=lambda row: -row.nanoseconds)
 
 
-def _roofline_fraction(row: KernelTime, machine_limits: PeakRates | None) -> float:
-    """Return the fraction of the machine's peak rate that a row reaches; 0 if it is not known."""
-    if machine_limits is None or not row.nanoseconds or row.device != "cpu":
-        return 0.0
+def _roofline_fraction(row: KernelTime, machine_limits: PeakRates | None) -> float | None:
+    """Return the fraction of the machine's peak rate that a row reaches; None if it is not
+    known."""
+    if machine_limits is None or not row.nanoseconds or row.device != "cpu" or not row.arithmetic:
+        return None
     min_time, _ = machine_limits.min_time(
         row.flops // row.count, row.nbytes // row.count, row.arithmetic)
     return min_time * row.count / row.nanoseconds

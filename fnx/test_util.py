@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fnx.core.array import tree
+from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.api_boundary import asarray
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.support.errors import ArgumentError, lazy_module
-from fnx.transforms.autodiff.arguments import FLOAT0, Float0
+from fnx.transforms.autodiff.arguments import Float0
 from fnx.transforms.jvp import jvp
 from fnx.transforms.vjp import linearize, vjp
 

@@ -1,9 +1,9 @@
 """Build the documentation site in build/docs/html: ``make docs``.
 
-The pages are the README, the changelog, the notebooks with their stored results, docs/*.md, a page
-for each public module generated from docstrings, and a page with the table of settings and their
-environment variables. Sphinx's warnings are errors; then every link within the site is followed.
-The site must not load anything from another host, so that it can be read offline.
+The pages are docs/index.md, the guide, the changelog, the notebooks with their stored results,
+docs/*.md, a page for each public module generated from docstrings, and a page with the table of
+settings and their environment variables. Sphinx's warnings are errors; then every link within the
+site is followed. The site must not load anything from another host, so that it can be read offline.
 
     python scripts/build_docs.py
 """
@@ -22,6 +22,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import sphinx.cmd.build
 
+import fnx.scipy.stats
 from fnx.core.support.config import FIELDS
 
 ROOT = Path(__file__).parents[1]
@@ -30,11 +31,17 @@ SOURCE, SITE = BUILD / "source", BUILD / "html"
 
 MODULES = ["fnx", "fnx.numpy", "fnx.numpy.fft", "fnx.numpy.linalg", "fnx.lax", "fnx.nn",
            "fnx.nn.initializers", "fnx.random", "fnx.kernel", "fnx.tree", "fnx.tree_util",
-           "fnx.flatten_util", "fnx.scipy.special", "fnx.scipy.stats", "fnx.scipy.fft", "fnx.image",
-           "fnx.ops", "fnx.debug", "fnx.profiler", "fnx.experimental", "fnx.custom_batching",
-           "fnx.custom_derivatives", "fnx.checkpoint_policies", "fnx.ad_checkpoint", "fnx.sharding",
-           "fnx.dlpack",
-           "fnx.dtypes", "fnx.errors", "fnx.stages", "fnx.typing", "fnx.test_util"]
+           "fnx.flatten_util", "fnx.scipy.special", "fnx.scipy.stats", "fnx.scipy.linalg",
+           "fnx.scipy.sparse.linalg", "fnx.scipy.optimize", "fnx.scipy.signal", "fnx.scipy.fft",
+           "fnx.scipy.integrate", "fnx.scipy.interpolate", "fnx.scipy.ndimage",
+           "fnx.scipy.spatial.transform", "fnx.scipy.cluster.vq", "fnx.image", "fnx.ops",
+           "fnx.debug", "fnx.profiler", "fnx.experimental", "fnx.experimental.checkify",
+           "fnx.experimental.jet", "fnx.experimental.ode", "fnx.experimental.sparse",
+           "fnx.custom_batching", "fnx.custom_derivatives", "fnx.checkpoint_policies",
+           "fnx.ad_checkpoint", "fnx.sharding", "fnx.dlpack", "fnx.dtypes", "fnx.errors",
+           "fnx.stages", "fnx.typing", "fnx.test_util"]
+MODULES += [f"fnx.scipy.stats.{name}" for name in sorted(fnx.scipy.stats.__all__)
+            if inspect.ismodule(getattr(fnx.scipy.stats, name))]
 SECTIONS = {"class": "Classes", "exception": "Errors", "function": "Functions", "data": "Values"}
 
 
@@ -48,6 +55,8 @@ def gather() -> None:
         shutil.copy(ROOT / name, SOURCE)
     for page in (ROOT / "docs").glob("*.md"):
         shutil.copy(page, SOURCE if page.stem == "index" else SOURCE / "docs")
+    for folder in ("guide", "pictures"):
+        shutil.copytree(ROOT / "docs" / folder, SOURCE / "docs" / folder)
     shutil.copy(ROOT / "docs" / "conf.py", SOURCE)
     shutil.copytree(ROOT / "notebooks", SOURCE / "notebooks",
                     ignore=shutil.ignore_patterns(".ipynb_checkpoints", "*.png"))
@@ -90,6 +99,9 @@ def reference_page(module: ModuleType) -> str:
         value = getattr(module, public)
         if not inspect.ismodule(value):
             kinds[kind_of(value)].append(public)
+    modules = [other for other in MODULES if other.rpartition(".")[0] == name != "fnx"]
+    if modules:
+        parts += [heading("Modules", "-"), *[f"- :doc:`{other}`\n" for other in modules], "\n"]
     for kind, names in kinds.items():
         if names:
             parts.append(heading(SECTIONS[kind], "-"))

@@ -144,7 +144,8 @@ class Comparison:
         """Return the calls of a part: equally many of each family."""
         found = []
         families = golden("name_cases").FAMILIES | golden("wide_cases").families(self.given.x64) \
-            | golden("degenerate_cases").FAMILIES | golden("list_cases").FAMILIES
+            | golden("degenerate_cases").FAMILIES | golden("list_cases").FAMILIES \
+            | golden("science_cases").families(self.given.x64)
         for family, expressions in families.items():
             if not self.given.families or {family, family.partition(" ")[0]} & {
                     *self.given.families}:

@@ -1,10 +1,11 @@
-"""Print the Chebyshev coefficients of core/formulas/gamma.py and core/formulas/bessel.py.
+"""Print the Chebyshev coefficients of core/formulas/gamma.py, core/formulas/bessel.py and
+lax/special_integrals.py.
 
     python scripts/fit_special.py
 
 Each is the expansion of a smooth factor of a function over an interval, highest order first, as
 ``chebyshev`` in core/formulas/gamma.py sums it: lgamma(x) / ((x - 1)(x - 2)) over 1..3, and exp(-x)
-I(x), in its own variable up to 8, and beyond in 1 / x, times sqrt(x).
+I(x), in its own variable up to 8, and beyond in 1 / x, times sqrt(x); E1(x) over 1/2..7/4.
 """
 
 from __future__ import annotations
@@ -51,9 +52,14 @@ def bessel_far(order: int) -> Callable[[mpmath.mpf], mpmath.mpf]:
     return f
 
 
+def e1_middle(y: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.e1(mpmath.mpf(9) / 8 + 5 * y / 16)
+
+
 TABLES = {
     "LGAMMA": (lgamma_factor, 30), "I0_NEAR": (bessel_near(0), 30), "I0_FAR": (bessel_far(0), 26),
-    "I1_NEAR": (bessel_near(1), 30), "I1_FAR": (bessel_far(1), 26)}
+    "I1_NEAR": (bessel_near(1), 30), "I1_FAR": (bessel_far(1), 26),
+    "E1_MIDDLE": (e1_middle, 33)}
 
 if __name__ == "__main__":
     mpmath.mp.dps = 40

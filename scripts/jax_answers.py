@@ -52,6 +52,8 @@ def names(package: str) -> dict[str, Any]:
     probe = functools.partial(golden("differences").probe, top, jnp)
     return {**found, **golden("name_cases").more(jnp),
             **golden("wide_cases").operands(jnp, x64),
+            **golden("science_cases").operands(jnp, x64),
+            **golden("science_cases").modules(package), package: top, "jax": top,
             "top": top, "special": special, "stats": stats, "probe": probe}
 
 

@@ -1,18 +1,19 @@
 """Report which names of JAX fnx has: the share of each public module, and what libraries miss.
 
     python scripts/names.py              the shares, and the missing names with their reasons
-    python scripts/names.py --signatures the functions whose parameters differ from JAX's
+    python scripts/names.py --signatures the functions whose parameters differ from JAX's: names,
+                                         kinds, defaults
     python scripts/names.py --record     write scripts/jax_names.json again, from the installed JAX
 
 ``scripts/names.tsv`` ranks the names that libraries written for JAX use, ``jax_names.json`` has the
 public names of JAX's modules with their signatures (parameters, kinds, defaults), and
-``names_out.toml`` has the names that are excluded on purpose, with reasons; names that will be
-added later are in ``fnx/core/support/unimplemented.py``.
+``names_out.toml`` has the names that are excluded on purpose, with reasons.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import fnmatch
 import importlib
 import inspect
@@ -26,7 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from fnx.core.support.unimplemented import UNIMPLEMENTED  # noqa: E402
+from fnx.core.array.call_validation import NONE_KWARGS, PLACEMENT_KWARGS  # noqa: E402
 
 DISTRIBUTIONS = ("bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon",
                  "gamma", "gennorm", "geom", "gumbel_l", "gumbel_r", "laplace", "logistic",
@@ -37,10 +38,12 @@ COUNTED = ("numpy", "numpy.fft", "numpy.linalg", "lax", "lax.linalg", "nn", "nn.
            "scipy.interpolate", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
            "scipy.sparse.linalg", "scipy.spatial.transform", "scipy.special", "scipy.stats",
            *(f"scipy.stats.{name}" for name in DISTRIBUTIONS), "experimental.ode",
-           "experimental.sparse")
+           "experimental.sparse", "experimental.sparse.linalg")
 MODULES = (*COUNTED, "", "tree", "dtypes", "errors", "typing", "flatten_util", "sharding", "ops",
            "image", "core", "profiler", "experimental")
 ASKED = 1.0
+OWN = {"experimental.ode": ("odeint",),
+       "experimental.sparse.linalg": ("lobpcg_standard", "spsolve")}
 
 
 def record() -> None:
@@ -59,8 +62,8 @@ def record() -> None:
 def is_own(value: Any, module: str) -> bool:
     """Whether a name belongs to a module: the modules of ``jax.experimental`` show their imports
     and inner functions."""
-    if module == "experimental.ode":
-        return getattr(value, "__name__", "") == "odeint"
+    if module in OWN:
+        return getattr(value, "__name__", "") in OWN[module]
     return True
 
 
@@ -131,13 +134,6 @@ def excluded() -> dict[str, str]:
     return {pattern: reason for reason, patterns in table.items() for pattern in patterns}
 
 
-def reasons() -> dict[str, str]:
-    """Return pattern of names -> why they are missing."""
-    later = {pattern: f"{part} come later" for part, (names, _) in UNIMPLEMENTED.items()
-             for pattern in names}
-    return excluded() | later
-
-
 def reason(path: str, out: dict[str, str]) -> str:
     """Return why a name is excluded; empty if it is not."""
     return next((why for pattern, why in out.items() if fnmatch.fnmatchcase(path, pattern)), "")
@@ -162,9 +158,52 @@ def differences() -> dict[str, tuple[str, str]]:
             path = f"{module}.{name}".lstrip(".")
             if theirs and there(path):
                 ours = signature(find(path))
-                if ours != theirs:
+                if ours != theirs and not same_calls(ours, theirs):
                     found[path] = (ours, theirs)
     return found
+
+
+def same_calls(ours: str, theirs: str) -> bool:
+    """Whether fnx takes the calls that the signature in JAX describes, and gives them the same
+    meaning. All public functions of fnx take the keywords of ``call_validation``, and parameters
+    that are positional only by their names. JAX's private parameters and types are not compared.
+
+    >>> same_calls("(a, b, /)", "(a, b)"), same_calls("(x, y, /)", "(x1, x2, /)")
+    (True, True)
+    >>> same_calls("(a, axis=0)", "(a, axis=None)"), same_calls("(a, b)", "(b, a)")
+    (False, False)
+    """
+    if theirs == "(*args, **kwargs)":
+        return True
+    here, there = _parameters(ours), _parameters(theirs)
+    by_name = {p[0]: p for p in here}
+    everywhere = PLACEMENT_KWARGS | NONE_KWARGS
+    there = [p for p in there if p[0][0] != "_" and (p[0] in by_name or p[0] not in everywhere)]
+    named = [p for p in there if p[1] == "keyword"]
+    ahead = [p for p in there if p[1] in ("position", "either")]
+    positions = [p for p in here if p[1] in ("position", "either")]
+    return all(p[0] in by_name and _same(by_name[p[0]][2], p[2]) for p in named) and \
+        ("*" in [p[1] for p in there] or len(ahead) <= len(positions)) and \
+        all(_same(x[2], y[2]) and (y[1] == "position" or x[0] == y[0])
+            for x, y in zip(positions, ahead))
+
+
+def _same(ours: str, theirs: str) -> bool:
+    return ours in (theirs, repr(theirs)) or theirs == "..."  # dtypes are names or text
+
+
+def _parameters(text: str) -> list[tuple[str, str, str]]:
+    """Return (name, kind, default) of each parameter of a signature as text."""
+    function, = ast.parse(f"def f{text}: ...").body
+    assert isinstance(function, ast.FunctionDef)
+    given = function.args
+    ahead = [*given.posonlyargs, *given.args]
+    defaults = [*[""] * (len(ahead) - len(given.defaults)), *map(ast.unparse, given.defaults)]
+    found = [(a.arg, "position" if a in given.posonlyargs else "either", default)
+             for a, default in zip(ahead, defaults)]
+    found += [(a.arg, "keyword", "" if d is None else ast.unparse(d))
+              for a, d in zip(given.kwonlyargs, given.kw_defaults)]
+    return found + [(a.arg, "*", "") for a in (given.vararg, given.kwarg) if a is not None]
 
 
 def share(found: dict[str, tuple[int, int, list[str]]]) -> float:
@@ -193,7 +232,7 @@ def main() -> None:
         for path, (ours, theirs) in differences().items():
             print(f"{path}\n    fnx {ours}\n    JAX {theirs}")
         return
-    out, found = reasons(), shares()
+    out, found = excluded(), shares()
     print(f"{'module':28} there  asked  share")
     for module, (have, asked, _) in found.items():
         counted = "" if module in COUNTED else "  (not counted)"

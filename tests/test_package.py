@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from fnx.core.support import requirements
+
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = ("fnx", "fnx.numpy", "fnx.lax", "fnx.nn", "fnx.random", "fnx.tree")
 IMPORT_ALL = "import fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random"
@@ -149,10 +151,48 @@ def test_third_parties_are_the_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
     assert declared == {"numpy", "typing_extensions", "llvmlite", "scipy"}
-    optional = {"ml_dtypes"}  # used if the user has it
+    optional = {"ml_dtypes", "absl"}  # used if the user has it; absl by jax._src.test_util only
     for path in (ROOT / "fnx").rglob("*.py"):
         foreign = set(imported(path)) - sys.stdlib_module_names - {"fnx"}
         assert foreign <= declared | optional, path
+
+
+def test_another_version_of_a_dependency_is_refused_with_the_command(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = requirements.requirement("llvmlite", requirements.LLVMLITE)
+    assert {wanted, "numpy>=2"} < set(project["dependencies"])
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").touch()
+    (tmp_path / "llvmlite" / "_version.py").write_text("version_version = '0.44.0'\n")
+    code = """
+try:
+    import fnx
+except ImportError as error:
+    print(error)
+"""
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    assert python(code, PYTHONPATH=path) == f"""\
+<string>:3: expected {wanted}, got 0.44.0
+  Fix: pip install '{wanted}'"""
+
+
+@pytest.mark.parametrize("change, expected, fix", [
+    ("sys.platform = 'win32'", "expected Linux or macOS, got win32", "wsl --install"),
+    ("sys.implementation.name = 'pypy'", "expected CPython, got pypy", "CPython"),
+    ("sys._is_gil_enabled = lambda: False", "global lock", "set PYTHON_GIL=1"),
+])
+def test_a_system_that_cannot_run_fnx_is_refused_with_the_cure(change: str, expected: str, fix: str
+                                                               ) -> None:
+    code = f"""
+import sys, numpy
+{change}
+try:
+    import fnx
+except ImportError as error:
+    print(error)
+"""
+    message, _, cure = python(code).partition("\n  Fix: ")
+    assert expected in message and fix in cure
 
 
 # ---- documentation --------------------------------------------------------------------------
@@ -164,7 +204,7 @@ def public_functions() -> Iterator[tuple[str, Any]]:
         module = importlib.import_module(module_name)
         for name in getattr(module, "__all__", None) or vars(module):
             value = getattr(module, name)
-            if (not name.startswith("_") and callable(value)
+            if (not name.startswith("_") and callable(value) and not inspect.ismodule(value)
                     and getattr(value, "__module__", "").startswith("fnx")):
                 yield f"{module_name}.{name}", value
 
@@ -193,8 +233,9 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
     assert {ROOT / "README.md", ROOT / "docs" / "glossary.md"} <= set(pages)
     for page in pages:
         text = page.read_text()
+        folder = ROOT if page == ROOT / "docs" / "index.md" else page.parent  # as in the site
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+            assert "://" in target or (folder / target).exists(), f"{page.name}: {target}"
         for target in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|ipynb|toml))`", text):
             homes = (ROOT, ROOT / "fnx", page.parent)
             assert any((home / target).exists() for home in homes), f"{page.name}: {target}"

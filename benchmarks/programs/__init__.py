@@ -12,6 +12,7 @@ from programs import (
     images,
     optimization,
     physics,
+    science,
     sequence_nets,
     statistics,
     stencils,
@@ -20,5 +21,6 @@ from programs.registry import PROGRAMS, Program
 
 __all__ = [
     "PROGRAMS", "Program", "conv_nets", "dense_nets", "features", "graphs", "images",
-    "optimization", "physics", "sequence_nets", "statistics", "stencils",
+    "optimization", "physics", "science", "sequence_nets", "statistics",
+    "stencils",
 ]

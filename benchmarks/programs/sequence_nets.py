@@ -145,6 +145,22 @@ def kv_cache_updates(ns, batch=8, heads=16, length=512, width=64, steps=64):
     return fill, (d.normal(batch, heads, length, width), d.normal(batch, heads, 1, width))
 
 
+@program({f"axis {axis}": dict(axis=axis) for axis in range(4)}, shape=(2, 2, 4, 4))
+def donated_cache_update(ns, axis=2, shape=(8, 16, 512, 64)):
+    """A step writes one place along an axis of a cache that it owns, and returns the cache."""
+    jax, d = ns.jax, Draws(ns)
+    update = jax.jit(lambda cache, new, i: ns.lax.dynamic_update_slice_in_dim(cache, new, i, axis),
+                     donate_argnums=0)
+    held = [d.normal(*shape)]
+
+    def step(new, i):
+        held[0] = update(held[0], new, i)
+        return held[0]
+    step.lower = lambda new, i: update.lower(held[0], new, i)
+    return step, (d.normal(*[1 if a == axis else n for a, n in enumerate(shape)]),
+                  ns.jnp.int32(1))
+
+
 @program(batch=2, queries=4, length=8, width=16, heads=2)
 def cross_attention_grad(ns, batch=8, queries=32, length=512, width=128, heads=4):
     jax, jnp, d = ns.jax, ns.jnp, Draws(ns)

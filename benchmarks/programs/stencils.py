@@ -9,15 +9,20 @@ def loop(ns, step, steps):
                                             length=steps)[0])
 
 
-@program(n=64, steps=4)
-def burgers_by_roll(ns, n=4096, steps=200):
+@program({"": {}, "inside of a larger buffer": dict(start=4099)}, n=64, steps=4)
+def burgers_by_roll(ns, n=4096, steps=200, start=0):
+    """The field starts at an element of a buffer of four times its size."""
     jnp, d = ns.jnp, Draws(ns)
 
     def step(u):
         du = (jnp.roll(u, -1) - jnp.roll(u, 1)) * 0.5
         ddu = jnp.roll(u, -1) - 2 * u + jnp.roll(u, 1)
         return u - 0.1 * u * du + 0.1 * ddu
-    return loop(ns, step, steps), (d.normal(n, scale=0.3),)
+    f = loop(ns, step, steps)
+    if not start:
+        return f, (d.normal(n, scale=0.3),)
+    return (ns.jax.jit(lambda whole: f(whole[start:start + n])),
+            (d.normal(start + 4 * n, scale=0.3),))
 
 
 @program(n=64)

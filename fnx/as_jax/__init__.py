@@ -17,8 +17,10 @@ from __future__ import annotations
 import sys
 
 from fnx.as_jax.finder import FINDER, VERSION, install_finder
+from fnx.as_jax.messages import words_of_jax
+from fnx.core.ir.low_precision import ml_dtypes
 from fnx.core.support.config import config
-from fnx.core.support.errors import FnxError
+from fnx.core.support.errors import FnxError, set_other_words
 
 __all__ = ["VERSION", "AlreadyImportedError", "install"]
 
@@ -30,11 +32,13 @@ class AlreadyImportedError(FnxError, ImportError):
 def install() -> None:
     """Make ``import jax``, ``jax.numpy`` ... mean fnx for the rest of the process.
 
-    Explicit 64-bit dtypes become 32 bits wide, as in JAX, unless ``jax_enable_x64``. A name that
-    fnx lacks can be imported, and raises when it is used.
+    Explicit 64-bit dtypes become 32 bits wide, as in JAX, unless ``jax_enable_x64``. Variables such
+    as ``JAX_ENABLE_X64`` are read from the environment, unless fnx's own (``FNX_ENABLE_X64``) is
+    there. A name that fnx lacks can be imported, and raises when it is used.
 
     Raises:
         AlreadyImportedError: the process has imported JAX.
+        ArgumentError: a variable has a value that its setting does not take.
 
     >>> import fnx.as_jax
     >>> fnx.as_jax.install()                                          # doctest: +SKIP
@@ -48,4 +52,7 @@ def install() -> None:
                 hint="call fnx.as_jax.install() before anything that imports jax, or run: python "
                      "-m fnx.as_jax script.py")
     install_finder()
+    set_other_words(words_of_jax)
+    ml_dtypes()  # so that np.dtype("bfloat16") is known, as after importing JAX
     config.truncate = True
+    config.read_jax_variables()

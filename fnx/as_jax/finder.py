@@ -1,8 +1,11 @@
 """Import hook for ``jax``: proxy modules with the names of JAX and the values of fnx.
 
-A proxy has exactly the names of the recorded JAX (names.json), so that ``hasattr`` answers as in
-JAX. A name is resolved when it is first read: in fnx's module of that path, then in the table of
-internal names (internal_names.py), else it is a placeholder (placeholders.py).
+A proxy has exactly the names of the recorded JAX, so that ``hasattr`` answers as in JAX: the public
+ones (names.json), those of its inside that libraries use (private_names.json), and those that the
+modules of its inside define (source_names.json), which its tests use. A name is resolved when it is
+first read: in fnx's module of that path, then in the table of internal names (internal_names.py),
+then under the public name that JAX has for the same thing, then by the same name in one of JAX's
+modules for libraries; else it is a placeholder (placeholders.py).
 """
 
 from __future__ import annotations
@@ -17,28 +20,66 @@ from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
-from fnx.as_jax.internal_names import INTERNAL, INTERNAL_PACKAGES
+from fnx.as_jax.internal_names import INTERNAL
 from fnx.as_jax.placeholders import make_placeholder
 from fnx.core.support.errors import UnknownNameError, suggestion
 
 _RECORDED = json.loads(files(__package__).joinpath("names.json").read_text())
+# module -> name -> [kind, its public name or None, the libraries that use it]
+_PRIVATE: dict[str, dict[str, tuple[str, str | None, list[str]]]] = json.loads(
+    files(__package__).joinpath("private_names.json").read_text())["modules"]
+# module of jax._src -> kind -> its names, each as ``name`` or ``name=public name``
+_SOURCE: dict[str, dict[str, str]] = json.loads(
+    files(__package__).joinpath("source_names.json").read_text())["modules"]
 VERSION: str = _RECORDED["version"]
-_VERSION_NAMES = {"jax": {"__version__": VERSION,
-                          "__version_info__": tuple(map(int, VERSION.split(".")))},
-                  "jax.version": {"__version__": VERSION,
-                                  "__version_info__": tuple(map(int, VERSION.split(".")))}}
+_VERSION = {"__version__": VERSION, "__version_info__": tuple(map(int, VERSION.split(".")))}
+_VERSION_NAMES = {"jax": _VERSION, "jax.version": _VERSION, "jaxlib": _VERSION}
+
+
+_MISSING = object()
 
 
 def _kinds_of_names(module: str) -> dict[str, str]:
     """Return name -> kind of the recorded names of a module."""
-    return {name: kind for kind, names in _RECORDED["modules"].get(module, {}).items()
-            for name in names}
+    private = {name: kind for name, (kind, *_) in _PRIVATE.get(module, {}).items()}
+    source = {entry.partition("=")[0]: kind for kind, names in _SOURCE.get(module, {}).items()
+              for entry in names.split()}
+    public = {name: kind for kind, names in _RECORDED["modules"].get(module, {}).items()
+              for name in names}
+    return source | private | public
+
+
+def _public_name(module: str, name: str) -> str | None:
+    """Return the public name that JAX has for a name of its inside, or None."""
+    if name in _PRIVATE.get(module, {}):
+        return _PRIVATE[module][name][1]
+    entries = [entry for names in _SOURCE.get(module, {}).values() for entry in names.split()]
+    return next((public for entry in entries
+                 if (parts := entry.partition("="))[0] == name and (public := parts[2])), None)
+
+
+# Modules in which a name of JAX's inside is looked up by itself.
+_FOR_LIBRARIES = ("jax.extend.core", "jax.core", "jax.interpreters.ad", "jax.interpreters.batching",
+                  "jax.interpreters.partial_eval", "jax.interpreters.mlir", "jax.api_util",
+                  "jax.extend.linear_util", "jax.custom_derivatives", "jax.experimental.pallas")
+
+
+def _find_for_libraries(path: str, name: str) -> Any:
+    """Return what one of the modules for libraries has by a name of JAX's inside."""
+    for module in _FOR_LIBRARIES if path.startswith("jax._src.") else ():
+        for value in (getattr(_find_fnx_module(module), name, _MISSING),
+                      INTERNAL.get(module, {}).get(name, _MISSING)):
+            if value is not _MISSING and not isinstance(value, ModuleType):
+                return value
+    return _MISSING
 
 
 def _submodules() -> dict[str, list[str]]:
     """Return module -> its submodules, including the internal ones that libraries import."""
     submodules: dict[str, list[str]] = {}
-    for path in (*_RECORDED["modules"], *INTERNAL, *INTERNAL_PACKAGES):
+    inner = (public or f"{path}.{name}" for path, names in _PRIVATE.items()
+             for name, (kind, public, _) in names.items() if kind == "modules")
+    for path in (*_RECORDED["modules"], *INTERNAL, *_PRIVATE, *_SOURCE, *inner):
         parts = path.split(".")
         for i in range(len(parts)):
             children = submodules.setdefault(".".join(parts[:i + 1]), [])
@@ -68,13 +109,21 @@ class ProxyModule(ModuleType):
         if name in MODULES[path]:
             return importlib.import_module(f"{path}.{name}")
         if name in self._kinds:
-            ours = getattr(self._ours, name, None)
-            if ours is not None and (self._kinds[name] == "values"
+            ours = getattr(self._ours, name, _MISSING)
+            if ours is not _MISSING and (self._kinds[name] == "values"
                                      or not isinstance(ours, ModuleType)):
                 return ours
         inner = INTERNAL.get(path, {})
         if name in inner:
             return inner[name]
+        public = _public_name(path, name)
+        if public is not None:
+            home, _, short_name = public.rpartition(".")
+            return importlib.import_module(public) if self._kinds[name] == "modules" else \
+                getattr(importlib.import_module(home), short_name)
+        shared = _find_for_libraries(path, name) if name in self._kinds else _MISSING
+        if shared is not _MISSING:
+            return shared
         if name in self._kinds:
             return make_placeholder(f"{path}.{name}", self._kinds[name], self._supported_names())
         raise UnknownNameError(f"module {path!r}", name, dir(self),
@@ -108,9 +157,16 @@ class _Loader(importlib.abc.Loader):
             __all__=[n for n in kinds if hasattr(ours, n)])
 
 
+_HOMES = {"jax.export": "fnx.exporting.exported",  # fnx.export is a function
+          "jax._src.test_util": "fnx.as_jax.testing"}
+
+
 def _find_fnx_module(name: str) -> ModuleType | None:
     """Return fnx's module for a path of JAX, or None."""
-    path = f"fnx{name.removeprefix('jax')}"
+    root, dot, rest = name.partition(".")
+    if root != "jax":
+        return None
+    path = _HOMES.get(name, f"fnx{dot}{rest}")
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
@@ -120,15 +176,11 @@ def _find_fnx_module(name: str) -> ModuleType | None:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finder of jax and its modules, ahead of any installed ones; rejects jaxlib."""
+    """Finder of jax, jaxlib and their modules, ahead of any installed ones."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
-        root = fullname.partition(".")[0]
-        if root == "jaxlib":
-            raise ModuleNotFoundError("jaxlib is JAX's compiler, and fnx takes JAX's place in this "
-                                      "process", name=fullname)
-        if root != "jax":
+        if fullname.partition(".")[0] not in ("jax", "jaxlib"):
             return None
         if fullname not in MODULES:
             near = suggestion(fullname, MODULES)

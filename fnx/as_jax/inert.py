@@ -1,51 +1,30 @@
 """Inert versions of internal JAX names that libraries use while they are imported.
 
-A library can create its own primitive and give it rules; calling the primitive raises.
-
->>> p = Primitive("nonbatchable")
->>> p.multiple_results = True
->>> try:
-...     p.bind(1.0)
-... except NotImplementedError as error:
-...     print(error.message)
-the primitive 'nonbatchable' is defined by a library, and fnx has no primitives
+>>> api_boundary(identity)(3)
+3
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from fnx.core.support.errors import NotBuiltError
+from fnx.jaxprs.primitive import Primitive
+from fnx.sharding import Sharding, SingleDeviceSharding
 
 T = TypeVar("T")
 
 
-class Primitive:
-    """``jax.extend.core.Primitive``: can be created and given rules, but not called."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.multiple_results = False
-
-    def bind(self, *args: Any, **params: Any) -> NoReturn:
-        """Raise, as there are no primitives."""
-        raise NotBuiltError(f"the primitive {self.name!r} is defined by a library, and fnx has no "
-                            "primitives", hint="docs/differences.md lists the parts of libraries "
-                                               "that are not supported")
-
-    def def_impl(self, impl: T) -> T:
-        """Accept an implementation and ignore it."""
-        return impl
-
-    def_abstract_eval = def_effectful_abstract_eval = def_impl
-
-    def __repr__(self) -> str:
-        return self.name
-
-
 class HiPrimitive(Primitive):
     """``jax.experimental.hijax.HiPrimitive``: base of the primitives of flax."""
+
+
+class Format(SingleDeviceSharding):
+    """``jax.experimental.layout.Format``: a sharding and a layout, which fnx chooses itself."""
+
+    def __init__(self, layout: Any = None, sharding: Any = None) -> None:
+        super().__init__(next(iter((sharding or Sharding()).device_set)))
+        self.layout, self.sharding = layout, sharding
 
 
 class HiType:

@@ -1,33 +1,48 @@
 """Internal names of JAX that libraries import, and their values here.
 
-Those of optax 0.2.8, jaxopt 0.8.5, equinox 0.13.8 and flax 0.12.8. Names that many programs reach
-are implemented. The others are inert: accepted while libraries are imported (inert.py), and raise
-when a program uses them. A name of a public JAX module that is not in this table is fnx's own, or a
-placeholder.
+Only names whose value is not fnx's thing of the same name or of the public name that
+private_names.json gives. Names that many programs reach are implemented. The others are inert:
+accepted while libraries are imported (inert.py), and raise when a program uses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from fnx.as_jax import partial_eval
+import numpy as np
+
+from fnx.as_jax import (
+    linear_util,
+    optimizers,
+    partial_eval,
+    prefix_errors,
+    source_helpers,
+    stax,
+)
 from fnx.as_jax.inert import (
     EffectTypes,
+    Format,
     HiPrimitive,
     HiType,
-    Primitive,
     always_false,
     api_boundary,
     identity,
     ignore,
 )
-from fnx.as_jax.placeholders import make_placeholder
-from fnx.core.array.abstract_values import AbstractValue, ShapedArray
+from fnx.core.array.abstract_values import get_aval
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.pytree_registry import pytree_type
 from fnx.core.scope import scope
-from fnx.core.support.errors import TypePromotionError
+from fnx.experimental import pallas
+from fnx.extend import core as extend_core
+from fnx.jaxprs import stablehlo
+from fnx.sharding import SingleDeviceSharding, shard_map
+from fnx.sharding.device_registry import devices
 from fnx.transforms.host_callbacks import effects_barrier
+from fnx.transforms.jit import jit
+from fnx.transforms.saved_residuals import saved_residuals
 
 
 class TraceState:
@@ -48,46 +63,64 @@ class TraceState:
         return hash(tuple(map(id, self.open)))
 
 
+class RegistryEntry(NamedTuple):
+    """How a container is taken apart, and made of (data, children)."""
+
+    to_iter: Callable[[Any], tuple[Sequence[Any], Any]]
+    from_iter: Callable[[Any, Sequence[Any]], Any]
+
+
 class TreeRegistry:
-    """``type in _registry``: whether a type is a registered container."""
+    """The registered types of containers: ``_registry[type]``.
+
+    >>> TreeRegistry()[tuple].to_iter((1, 2))[0]
+    (1, 2)
+    """
+
+    def __getitem__(self, kind: type) -> RegistryEntry:
+        entry = pytree_type(kind)
+        if entry is None:
+            raise KeyError(kind)
+        return RegistryEntry(entry.flatten, entry.unflatten)
 
     def __contains__(self, kind: type) -> bool:
         return pytree_type(kind) is not None
 
 
-def _stubs(module: str, **kinds: str) -> dict[str, Any]:
-    """Return placeholders, given kind -> names."""
-    return {name: make_placeholder(f"{module}.{name}", kind, ())
-            for kind, names in kinds.items() for name in names.split()}
-
-
 _frames: dict[str, Any] = {"api_boundary": api_boundary, "register_exclusion": ignore,
                            "include_frame": always_false, "_exclude_paths": []}
 
+_NO_NAMES: Mapping[str, Any] = {}
 INTERNAL: dict[str, Mapping[str, Any]] = {
+    "jax.core": {name: getattr(extend_core, name) for name in (
+        "CallPrimitive", "DebugInfo", "DropVar", "Effect", "Effects", "JaxprTypeError",
+        "check_jaxpr", "gensym", "jaxprs_in_params", "new_jaxpr_eqn", "no_effects",
+        "primal_dtype_to_tangent_dtype", "valid_jaxtype")} | {
+            "pytype_aval_mappings": {np.ndarray: get_aval}},
+    "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
     "jax._src.traceback_util": _frames,
-    "jax._src.core": {"ShapedArray": ShapedArray, "AbstractValue": AbstractValue,
-                      "trace_state_clean": lambda: not scope.is_open(),
-                      **_stubs("jax._src.core", functions="physical_aval")},
+    "jax._src.core": {"trace_state_clean": lambda: not scope.is_open()},
+    "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
+    "jax._src.config": source_helpers.Settings(),
+    "jax._src.util": source_helpers.HELPERS,
+    "jax._src.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
+    **{f"jax._src.lib.{name}": _NO_NAMES for name in ("xla_client", "_jax", "pytree", "mlir.ir")},
+    "jax._src.distributed": {"global_state": SimpleNamespace(
+        client=None, service=None, process_id=0, num_processes=1, coordinator_address=None)},
+    "jax._src.xla_bridge": {"_backends": {"cpu": SimpleNamespace(platform="cpu")}},
     "jax._src.dispatch": {"wait_for_tokens": effects_barrier},
-    "jax._src.dtypes": {"TypePromotionError": TypePromotionError,
-                        **_stubs("jax._src.dtypes", types="ExtendedDType DType extended",
-                                 functions="finfo supports_inf")},
-    "jax._src.earray": _stubs("jax._src.earray", types="EArray"),
     "jax._src.interpreters.pxla": {"global_result_handlers": {}},
-    "jax._src.checkify": _stubs("jax._src.checkify", types="Out Error", errors="JaxException",
-                                values="user_checks", functions="checkify"),
-    "jax._src.state.types": _stubs("jax._src.state.types", types="AbstractRef"),
-    "jax._src.tree_util": {"_registry": TreeRegistry()},
-    "jax.extend.core": {"Primitive": Primitive, "get_opaque_trace_state": TraceState},
-    "jax.extend.linear_util": {"wrap_init": partial_eval.wrap_init},
+    "jax._src.tree_util": {"_registry": TreeRegistry(), **prefix_errors.NAMES},
+    "jax.extend.core": {"get_opaque_trace_state": TraceState,
+                        "find_top_trace": lambda xs: scope.innermost()},
+    "jax.extend.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
     "jax.extend.source_info_util": {"register_exclusion": ignore},
-    "jax.api_util": {"debug_info": ignore, "flatten_fun": partial_eval.flatten_fun,
-                     "flatten_fun_nokwargs": partial_eval.flatten_fun_nokwargs},
-    "jax.interpreters.ad": {"primitive_jvps": {}, "primitive_transposes": {},
-                            "instantiate_zeros": identity, "is_undefined_primal": always_false},
-    "jax.interpreters.batching": {"primitive_batchers": {}, "axis_primitive_batchers": {}},
-    "jax.interpreters.mlir": {"register_lowering": ignore, "lower_fun": ignore},
+    "jax.api_util": {"debug_info": ignore, "flatten_fun": linear_util.flatten_fun,
+                     "flatten_fun_nokwargs": linear_util.flatten_fun_nokwargs},
+    "jax._src.api_util": {
+        "flatten_fun": linear_util.flatten_fun,
+        "infer_argnums_and_argnames": linear_util.infer_argnums_and_argnames},
+    "jax.interpreters.xla": {"canonicalize_dtype_handlers": {np.ndarray: asarray}},
     "jax.interpreters.partial_eval": {
         "PartialVal": partial_eval.PartialVal,
         "trace_to_jaxpr_nounits": partial_eval.trace_to_jaxpr_nounits},
@@ -96,10 +129,13 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "MutableHiType": HiType, "register_hitype": ignore, "instantiate_zeros": identity,
         "is_undefined_primal": always_false, "aval_method": identity, "aval_property": property,
         "control_flow_allowed_effects": EffectTypes()},
-    "jax.monitoring": dict.fromkeys((
-        "record_event", "record_event_duration_secs", "record_event_time_span", "record_scalar",
-        "register_event_listener", "register_event_duration_secs_listener",
-        "register_scalar_listener", "unregister_event_listener",
-        "unregister_event_duration_listener", "unregister_scalar_listener"), ignore),
+    "jax.experimental.pallas": {n: getattr(pallas, n) for n in pallas.__all__},
+    "jax.extend.backend": {"get_backend": lambda platform=None: devices(platform)[0],
+                           "backends": lambda: {d.platform: d for d in devices()}},
+    "jax.example_libraries.optimizers": vars(optimizers),
+    "jax.example_libraries.stax": vars(stax),
+    "jax.sharding": {"make_single_device_sharding": SingleDeviceSharding},
+    "jax.experimental.layout": {"Format": Format},
+    "jax.experimental.shard_map": {"shard_map": shard_map},
+    "jax.experimental.pjit": {"pjit": jit},
 }
-INTERNAL_PACKAGES = ("jax._src",)

@@ -2,6 +2,8 @@
 
 >>> import fnx.numpy as jnp
 >>> from fnx.core.array.abstract_values import ShapedArray
+>>> from fnx.as_jax.linear_util import flatten_fun_nokwargs, wrap_init
+>>> from fnx.core.array import tree
 >>> f, out_tree = flatten_fun_nokwargs(wrap_init(lambda x: (x + 1, jnp.ones(2))),
 ...                                    tree.structure((1.0,)))
 >>> unknown = PartialVal.unknown(ShapedArray((), "float32"))
@@ -12,10 +14,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from fnx.core.array import api_boundary, tree
+from fnx.as_jax.linear_util import WrappedFun
+from fnx.core.array import api_boundary
 from fnx.core.array.abstract_values import ShapedArray, get_aval
 from fnx.core.array.array import Array
 from fnx.core.ir import dtypes
@@ -47,48 +50,6 @@ class PartialVal(tuple[Any, Any]):
     def get_aval(self) -> ShapedArray:
         """Return its shape and dtype."""
         return get_aval(api_boundary.asarray(self[1])) if self.is_known() else self[0]
-
-
-class WrappedFun:
-    """A function, as ``linear_util`` wraps it."""
-
-    def __init__(self, f: Callable[..., Any]) -> None:
-        self.call_wrapped = f
-
-
-def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = None) -> WrappedFun:
-    """Wrap a function as in ``linear_util``, with ``params`` as keywords."""
-    return WrappedFun(lambda *args, **kwargs: f(*args, **{**(params or {}), **kwargs}))
-
-
-def flatten_fun(f: WrappedFun, in_tree: tree.TreeDef
-                ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
-    """Flatten a function of (args, kwargs).
-
-    Returns:
-        The function of leaves, and a function that gives the structure of its last result.
-    """
-    def call(leaves: Sequence[Any]) -> Any:
-        args, kwargs = tree.unflatten(in_tree, leaves)
-        return f.call_wrapped(*args, **kwargs)
-    return _flatten(call)
-
-
-def flatten_fun_nokwargs(f: WrappedFun, in_tree: tree.TreeDef
-                         ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
-    """Like ``flatten_fun``, for a function of args only."""
-    return _flatten(lambda leaves: f.call_wrapped(*tree.unflatten(in_tree, leaves)))
-
-
-def _flatten(call: Callable[[Sequence[Any]], Any]
-             ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
-    out_trees: list[tree.TreeDef] = []
-
-    def flat(*leaves: Any) -> list[Any]:
-        out, structure = tree.flatten(call(leaves))
-        out_trees.append(structure)
-        return out
-    return WrappedFun(flat), lambda: out_trees[-1]
 
 
 def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool = False

@@ -1,11 +1,11 @@
 """Placeholders of JAX names that fnx lacks: they can be imported, and raise when used.
 
->>> solve = make_placeholder("jax.experimental.sparse.linalg.spsolve", "functions", ())
+>>> serve = make_placeholder("jax.profiler.start_server", "functions", ())
 >>> try:
-...     solve(1.0)
+...     serve(9999)
 ... except NotImplementedError as error:
-...     print(error.message[:61])
-jax.experimental.sparse.linalg.spsolve is not implemented yet
+...     print(error.message.split(", and")[0])
+jax.profiler.start_server is a name of JAX that fnx does not have
 
 A placeholder type can be a base class and be used in ``isinstance``, as libraries do on import:
 
@@ -18,22 +18,31 @@ False
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any, NoReturn
 
 from fnx.core.support.errors import NotBuiltError, suggestion
-from fnx.core.support.unimplemented import find_unimplemented
 
 
 def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:
     """Raise that a name is not supported, with a similar one that is."""
-    planned = find_unimplemented(name.removeprefix("jax."))
-    if planned is not None:
-        raise NotBuiltError(f"{name} is not implemented yet: {planned[0]} are planned",
-                            hint=planned[1])
-    raise NotBuiltError(f"{name} is a name of JAX that fnx does not have",
+    raise NotBuiltError(f"{name} is a name of JAX that fnx does not have, and "
+                        f"{_caller()} uses it",
                         hint=suggestion(name, near) or "docs/differences.md lists what is not "
                                                        "supported")
+
+
+def _caller() -> str:
+    """Return the name of the innermost module on the stack that is not of fnx."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] != "fnx":
+            return name
+        frame = frame.f_back
+    return "Python"
 
 
 class _PlaceholderType(type):
@@ -66,6 +75,10 @@ class Placeholder:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise_unsupported(self._stands_for, self._near)
+
+    def bind(self, *args: Any, **params: Any) -> NoReturn:
+        """Raise: libraries read ``bind`` of primitives when they are imported."""
+        raise_unsupported(f"{self._stands_for}.bind", self._near)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -31,7 +31,7 @@ OPTIONS = b"-cl-std=CL1.2"
 CORRECT_DIVIDE_OPTION = b" -cl-fp32-correctly-rounded-divide-sqrt"
 
 # Constants of the standard's headers.
-_ALL_DEVICES, _IS_GPU = 0xFFFFFFFF, 1 << 2
+_ALL_DEVICES, _IS_PROCESSOR, _IS_GPU = 0xFFFFFFFF, 1 << 1, 1 << 2
 _TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x1023
 _NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
 _DENORMAL, _CORRECT_DIVIDE = 1 << 0, 1 << 7
@@ -207,6 +207,7 @@ class OpenClDriver(AbortableDriver):
         self.context = self.cl.clCreateContext(None, 1, handle, None, None)
         self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
         self.kind = self._text(_NAME)
+        self.is_processor = bool(self._query_int(_TYPE) & _IS_PROCESSOR)
         rounds_divisions = self._query_int(_FP32) & _CORRECT_DIVIDE
         self.options = OPTIONS + (CORRECT_DIVIDE_OPTION if rounds_divisions else b"")
         threads, local = self._query_int(_MAX_GROUP), self._query_int(_LOCAL)

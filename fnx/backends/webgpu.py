@@ -136,6 +136,7 @@ class WebGpuDriver(InterruptibleDriver):
         if adapter is None:
             raise DeviceError("webgpu: looked for an adapter: none", hint=_PACKAGES)
         self.kind = str(adapter.info["device"])
+        self.is_processor = adapter.info.get("adapter_type") == "CPU"
         names = ("max-storage-buffer-binding-size", "max-buffer-size")
         limits = {name: adapter.limits[name] for name in names}
         min_subgroup = _min_subgroup_size(adapter)

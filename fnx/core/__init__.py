@@ -57,12 +57,15 @@ Names that ``jax.core`` has are found here at their first use.
 from importlib import import_module
 from typing import Any
 
-_FACES = ("AbstractValue", "ShapedArray", "Tracer", "get_aval")
+_FACES = {
+    **dict.fromkeys(("AbstractValue", "ShapedArray", "Tracer", "get_aval"),
+                    "fnx.core.array.abstract_values"),
+    "ensure_compile_time_eval": "fnx.config_context",
+    **dict.fromkeys(("Atom",), "fnx.jaxprs.syntax"), "eval_jaxpr": "fnx.jaxprs.evaluate",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _FACES:
-        return getattr(import_module("fnx.core.array.abstract_values"), name)
-    if name == "ensure_compile_time_eval":
-        return getattr(import_module("fnx.config_context"), name)
+        return getattr(import_module(_FACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

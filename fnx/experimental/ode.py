@@ -112,12 +112,12 @@ def odeint(func: Callable[..., Any], y0: Any, t: ArrayLike, *args: Any, rtol: fl
     convert, captures = closure_convert(func, start, times[0], *arguments)
     flat, unravel = ravel_pytree(start)
     leaves, structure = tree.flatten((*arguments, *captures))
-    is_float = [x._dtype.is_float for x in leaves]
-    constants = [x for x, varies in zip(leaves, is_float) if not varies]
+    is_inexact = [x._dtype.is_inexact for x in leaves]
+    constants = [x for x, varies in zip(leaves, is_inexact) if not varies]
 
     def slope(y: Array, t: Array, varying: Sequence[Array]) -> Array:
         others, floats = iter(constants), iter(varying)
-        full = structure.unflatten([next(floats if varies else others) for varies in is_float])
+        full = structure.unflatten([next(floats if varies else others) for varies in is_inexact])
         rate, _ = ravel_pytree(convert(unravel(y), t, *full))
         if rate.shape != y.shape:
             raise ShapeError(f"expected func to return {y.size} elements like y0, got {rate.size}")
@@ -125,7 +125,7 @@ def odeint(func: Callable[..., Any], y0: Any, t: ArrayLike, *args: Any, rtol: fl
 
     options = _Options(rtol, atol, mxstep, hmax)
     ys = _solve(slope, options, flat, times,
-                [x for x, varies in zip(leaves, is_float) if varies])
+                [x for x, varies in zip(leaves, is_inexact) if varies])
     return vmap(unravel)(ys)
 
 

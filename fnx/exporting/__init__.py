@@ -28,6 +28,8 @@ from fnx.exporting.graph_file import ExportedGraph
 from fnx.exporting.names import identifier
 from fnx.saving import files
 from fnx.transforms.abstract_eval import trace_closed
+from fnx.transforms.custom.lazy_rules import drop_lazy_rules
+from fnx.transforms.dispatch import rule_demand
 
 __all__ = ["Exported", "export", "load_exported"]
 
@@ -107,9 +109,13 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
             raise ArgumentError(f"expected a function that calls no Python, got a callback in "
                                 f"{name or function_name(f)}", loc=node.loc,
                                 hint="remove prints and callbacks from the exported function")
+    if rule_demand.lazy_rules_inside(closed.function):
+        raise ArgumentError(f"expected functions whose rules can be exported in "
+                            f"{name or function_name(f)}, got one with symbolic zeros",
+                            hint="define its rules without symbolic_zeros=True")
     identifier_ = identifier(name or function_name(f))
     return Exported(identifier_, _FORMATS[to](ExportedGraph(
-        identifier_, closed.function, [Array(c)._numpy() for c in closed.captures],
+        identifier_, drop_lazy_rules(closed.function), [Array(c)._numpy() for c in closed.captures],
         in_avals, in_tree, closed.outs, closed.out_tree)))
 
 

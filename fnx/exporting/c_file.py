@@ -25,7 +25,7 @@ from fnx.exporting.graph_file import ExportedGraph
 from fnx.exporting.names import sanitize_comment
 from fnx.transforms.link import lower_for
 
-TARGET = Target("c", kind="c", fma=False)
+TARGET = Target("c", kind="c", fma=False, has_host=False)
 _TYPES = {"bool": "uint8_t", "float32": "float", "float64": "double",
           **{f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8, 16, 32, 64)}}
 
@@ -126,7 +126,7 @@ class _Body:
         if kernel.op is ops.LINALG:
             raise ArgumentError("expected a function without LAPACK, which C files do not call, "
                                 f"got {kernel.arg.routine}", loc=next(iter(node.arg.locs), None),
-                                hint="factorizations of batches of matrices of up to 8 rows are "
+                                hint="cholesky, lu, qr, eigh, svd and what is made of them are "
                                      "exported; compute others before, or export to 'fnx'")
         code = self.code[kernel]
         self.texts.setdefault(code.symbol, code.text())

@@ -61,6 +61,8 @@ def fits_arg(op: Op, arg: Any) -> bool:
     if type(arg) is tuple and op.arg is tuple:
         return len(arg) <= MAX_AXES and all(
             _has_type(i, int) or _has_type(i, tuple[int, int]) for i in arg)
+    if op is ops.CONST:  # bits; those of a complex128 are 128
+        return type(arg) is int and -1 << 63 <= arg < 1 << 128
     return isinstance(arg, op.arg) and type(arg) is not bool and is_plain(arg)
 
 

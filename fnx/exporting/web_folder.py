@@ -37,7 +37,8 @@ _ARRAY_TYPES = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uin
 
 def written(graph: ExportedGraph) -> dict[str, bytes]:
     """Return the files."""
-    target = generic_target("webgpu").replace(max_buffers=0)  # all memory is one binding
+    # all memory is one binding
+    target = generic_target("webgpu").replace(max_buffers=0, has_host=False)
     lowered = lower_for(graph.function, target)
     block = lowered.block
     sizes = [math.prod(a.shape) * a.dtype.itemsize for a in graph.ins]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import fnx.numpy as jnp
 from fnx.core.array import tree
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray, public_api, strong_cast
 from fnx.core.array.array import Array
-from fnx.core.support.errors import ShapeError, lazy_module
+from fnx.core.support.errors import DTypeError, ShapeError, lazy_module
 
 __all__ = ["ravel_pytree"]
 
@@ -28,6 +28,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
 
     Raises:
         ShapeError: the function is called with a vector of another length.
+        DTypeError: it is called with another dtype, though the leaves have several.
 
     >>> import fnx.numpy as jnp
     >>> flat, back = ravel_pytree({"a": jnp.ones(2), "b": 3.0})
@@ -36,7 +37,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     """
     leaves, structure = tree.flatten(pytree)
     arrays = [asarray(x) for x in leaves]
-    kinds = [(x.shape, x.dtype) for x in arrays]
+    kinds = [(x._shape, x._dtype) for x in arrays]
     ends = list(itertools.accumulate([math.prod(s) for s, _ in kinds]))
     flat = jnp.concatenate([jnp.ravel(x) for x in arrays]) if arrays else jnp.zeros(0)
     total = ends[-1] if ends else 0
@@ -46,7 +47,11 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
         x = asarray(vector)
         if x.shape != (total,):
             raise ShapeError(f"expected a vector of length {total}, got shape {x.shape}")
-        parts = [x[end - math.prod(s):end].reshape(s).astype(t) for (s, t), end in
+        if x._dtype is not flat._dtype and any(t is not flat._dtype for _, t in kinds):
+            raise DTypeError(f"unravel: expected an array of {flat.dtype}, to which the leaves "
+                             f"were promoted, got {x.dtype}",
+                             hint=f"convert it with .astype({str(flat.dtype)!r})")
+        parts = [strong_cast(x[end - math.prod(s):end].reshape(s), t) for (s, t), end in
                  zip(kinds, ends)]
         return structure.unflatten(parts)
     return flat, unravel

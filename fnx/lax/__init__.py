@@ -1,8 +1,9 @@
 """The functions of ``jax.lax``: array and shape operations, control flow, collectives."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fnx.core.support.errors import lazy_module
+from fnx.core.support.process import lazy_import
 from fnx.lax import (
     barrier,
     contraction,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # loaded on first use
     from fnx.lax.conv_shapes import *
     from fnx.lax.enums import *
     from fnx.lax.fourier import *
-    from fnx.lax.gamma_beta import betainc, digamma, polygamma, zeta
+    from fnx.lax.gamma_beta import betainc, digamma
     from fnx.lax.gamma_beta import gammainc as igamma
     from fnx.lax.gamma_beta import gammaincc as igammac
     from fnx.lax.gamma_beta import gammaln as lgamma
@@ -54,32 +55,27 @@ if TYPE_CHECKING:  # loaded on first use
         asinh,
         atanh,
         broadcast_shapes,
-        conj,
-        imag,
-        nextafter,
-        real,
-        tile,
-        unstack,
     )
     from fnx.numpy.bits import bitcast_convert_type
     from fnx.sharding import with_sharding_constraint
 
+primitives = lazy_import("fnx.lax.primitives")
 _HOMES = {
     **dict.fromkeys((
         "Precision", "PrecisionLike", "RoundingMethod", "broadcast_to_rank", "clz", "collapse",
         "dtype", "population_count", "shape_as_value", "split"), "fnx.lax.enums"),
     **dict.fromkeys((
-        "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",
-        "random_gamma_grad", "reduce_precision", "stack"), "fnx.lax.bit_ops"),
+        "broadcast_like", "conj", "empty", "igamma_grad_a", "imag", "index_take", "mulhi",
+        "nextafter", "platform_dependent", "polygamma", "random_gamma_grad", "real",
+        "reduce_precision", "stack", "tile", "unstack", "zeta"), "fnx.lax.bit_ops"),
     **dict.fromkeys((
         "ConvGeneralDilatedDimensionNumbers", "DotDimensionNumbers", "conv_general_dilated_local",
         "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",
         "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple"),
         "fnx.lax.conv_shapes"),
     **dict.fromkeys((
-        "acos", "acosh", "asin", "asinh", "atanh", "broadcast_shapes", "conj", "imag",
-        "nextafter", "real", "tile", "unstack"), "fnx.numpy"),
-    **dict.fromkeys(("betainc", "digamma", "polygamma", "zeta"), "fnx.lax.gamma_beta"),
+        "acos", "acosh", "asin", "asinh", "atanh", "broadcast_shapes"), "fnx.numpy"),
+    **dict.fromkeys(("betainc", "digamma"), "fnx.lax.gamma_beta"),
     "bessel_i0e": "fnx.lax.special_functions:i0e", "bessel_i1e": "fnx.lax.special_functions:i1e",
     "igamma": "fnx.lax.gamma_beta:gammainc", "igammac": "fnx.lax.gamma_beta:gammaincc",
     "lgamma": "fnx.lax.gamma_beta:gammaln",
@@ -102,4 +98,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)
+    _find_name, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)
+
+    def __getattr__(name: str) -> Any:
+        return primitives.primitive(name) if name.endswith("_p") else _find_name(name)

@@ -17,16 +17,19 @@ from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, isnan, where
+from fnx.core.ir.uop import set_composite
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.support.process import lazy_import
 
 jvp = lazy_import("fnx.transforms.custom.jvp")
+gamma_beta = lazy_import("fnx.lax.gamma_beta")
 special = lazy_import("fnx.scipy.special")
 transforms_jvp = lazy_import("fnx.transforms.jvp")
 
 __all__ = [
-    "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",
-    "random_gamma_grad", "reduce_precision", "stack",
+    "broadcast_like", "conj", "empty", "igamma_grad_a", "imag", "index_take", "mulhi", "nextafter",
+    "platform_dependent", "polygamma", "random_gamma_grad", "real", "reduce_precision", "stack",
+    "tile", "unstack", "zeta",
 ]
 
 T = TypeVar("T")
@@ -112,6 +115,8 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     rule = jvp.custom_jvp(rounded)
     rule.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
     out: Array = rule(x)
+    set_composite(out._node, "reduce_precision", reduce_precision, [x._node], exponent_bits=e,
+                  mantissa_bits=m)
     return out
 
 
@@ -147,7 +152,94 @@ def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
     return -grad / jnp.exp((shape - 1) * jnp.log(x) - x - special.gammaln(shape))
 
 
+@_docstr(m="the order, an integer.", x="floats.")
+def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
+    """Return the m-th derivative of digamma.
+
+    >>> print(lax.polygamma(1.0, 1.0).round(5))
+    1.64493
+    """
+    out: Array = gamma_beta.polygamma(m, x)
+    return out
+
+
+@_docstr(x="the exponent.", q="the first term.")
+def zeta(x: ArrayLike, q: ArrayLike) -> Array:
+    """Return the Hurwitz zeta function: the sum of (k + q)**-x over k = 0, 1, 2, ...
+
+    >>> print(lax.zeta(2.0, 1.0).round(5))
+    1.64493
+    """
+    out: Array = gamma_beta.zeta(x, q)
+    return out
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+@_docstr(x="complex numbers.")
+def conj(x: ArrayLike) -> Array:
+    """Return the complex conjugate.
+
+    >>> print(lax.conj(1 + 2j))
+    (1-2j)
+    """
+    return jnp.conj(x)
+
+
+@_docstr(x="complex numbers.")
+def real(x: ArrayLike) -> Array:
+    """Return the real part.
+
+    >>> print(lax.real(1 + 2j))
+    1.0
+    """
+    return jnp.real(x)
+
+
+@_docstr(x="complex numbers.")
+def imag(x: ArrayLike) -> Array:
+    """Return the imaginary part.
+
+    >>> print(lax.imag(1 + 2j))
+    2.0
+    """
+    return jnp.imag(x)
+
+
+@_docstr(x1="floats.", x2="floats: the direction.")
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the next representable float after x1 in the direction of x2.
+
+    >>> print(lax.nextafter(1.0, 2.0))
+    1.0000001
+    """
+    return jnp.nextafter(x1, x2)
+
+
 # ---- arrays -------------------------------------------------------------------------------------
+
+
+@_docstr(operand="an Array.", reps="an int or ints, static under tracing.",
+         raises=("ArgumentError: a count is negative.",))
+def tile(operand: ArrayLike, reps: ShapeLike) -> Array:
+    """Repeat an array as a whole, ``reps`` times along each axis.
+
+    >>> lax.tile(lax.iota(int, 2), (2,))
+    Array([0, 1, 0, 1], dtype=int32)
+    """
+    return jnp.tile(operand, reps)
+
+
+@_docstr("A tuple of Arrays without the axis.", x="an Array.", axis="the axis.",
+         raises=("AxisError: the axis is out of range.", "ShapeError: x is 0-d."))
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
+    """Split an array into its slices along an axis.
+
+    >>> lax.unstack(lax.iota(int, 2))
+    (Array(0, dtype=int32), Array(1, dtype=int32))
+    """
+    return jnp.unstack(x, axis=axis)
 
 
 @_docstr("An Array of the shape of ``like_arr``.", arr="an array to broadcast.",

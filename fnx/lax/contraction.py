@@ -19,13 +19,14 @@ __all__ = ["batch_matmul", "dot", "dot_general"]
 
 
 @public_api
-def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
-        preferred_element_type: DTypeLike | None = None) -> Array:
+def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: Any = None,
+        precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Multiply vectors and matrices.
 
     Args:
         lhs: a vector or a matrix.
         rhs: a vector or a matrix.
+        dimension_numbers: as for ``dot_general``, for operands of any rank.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
         preferred_element_type: a dtype to convert the operands to before the multiplication.
 
@@ -39,6 +40,8 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
     >>> print(lax.dot(jnp.ones(3), jnp.ones(3)))
     3.0
     """
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
     return jnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)
 
 

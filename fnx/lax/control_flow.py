@@ -8,8 +8,10 @@ from typing import Any, SupportsIndex, TypeVar
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.support.process import lazy_import
+from fnx.core.tracing.state import StateUsedError
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -20,6 +22,7 @@ _MISSING: Any = object()  # sentinel: no operand was passed
 _scans = lazy_import("fnx.transforms.control_flow.scan")
 _while_loops = lazy_import("fnx.transforms.control_flow.while_loop")
 _branches = lazy_import("fnx.transforms.control_flow.branches")
+_stateful = lazy_import("fnx.transforms.control_flow.stateful")
 
 
 @public_api
@@ -64,8 +67,12 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
     """
     interval = 0 if checkpoint is None else _require_positive("checkpoint", checkpoint)
     size = None if length is None else arguments.check_int("length", length)
-    result: tuple[CarryT, Y] = _scans.scan(f, init, xs, size, reverse, _resolve_unroll(unroll),
-                                           interval, progress)
+    options = size, reverse, _resolve_unroll(unroll), interval, progress
+    result: tuple[CarryT, Y]
+    try:
+        result = _scans.scan(f, init, xs, *options)
+    except StateUsedError as used:
+        result = _stateful.scan(used, f, init, xs, *options)
     return result
 
 
@@ -80,7 +87,10 @@ def _resolve_unroll(unroll: int | bool | None) -> int:
     """Resolve ``unroll`` to the number of steps to compile as one; 0 means all."""
     if unroll is True:
         return 0
-    return 1 if unroll is False or unroll is None else _require_positive("unroll", unroll)
+    n = arguments.check_int("unroll", unroll or 0)
+    if n < 0:
+        raise ArgumentError(f"expected unroll >= 0, got {n}")
+    return max(n, 1)  # as in JAX, none unrolls as 1 does
 
 
 @public_api
@@ -104,7 +114,11 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     Array([0, 1, 4], dtype=int32)
     """
     group_size = 1 if batch_size is None else _require_positive("batch_size", batch_size)
-    result: Y = _scans.map_(f, xs, group_size)
+    result: Y
+    try:
+        result = _scans.map_(f, xs, group_size)
+    except StateUsedError as used:
+        result = _stateful.map_(used, f, xs)
     return result
 
 
@@ -140,13 +154,22 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     """
     first, last = _loop_bound("lower", lower), _loop_bound("upper", upper)
     if isinstance(first, int) and isinstance(last, int):
-        result: CarryT = _scans.fori_loop(body_fun, first, last, init_val, _resolve_unroll(unroll))
+        count = _resolve_unroll(unroll)
+        result: CarryT
+        try:
+            result = _scans.fori_loop(body_fun, first, last, init_val, count)
+        except StateUsedError as used:
+            result = _stateful.counted_loop(used, body_fun, first, last, init_val, count)
         return result
     if unroll not in (None, False, 1):
         raise ArgumentError(f"expected Python integers as bounds with unroll=, got {first} and "
                             f"{last}", hint="leave out unroll=")
-    final: CarryT = _while_loops.fori_loop_dynamic(body_fun, asarray(first), asarray(last),
-                                                   init_val)
+    final: CarryT
+    bounds = asarray(first), asarray(last)
+    try:
+        final = _while_loops.fori_loop_dynamic(body_fun, *bounds, init_val)
+    except StateUsedError as used:
+        final = _stateful.fori_loop(used, body_fun, *bounds, init_val)
     return final
 
 
@@ -188,7 +211,11 @@ def while_loop(cond_fun: Callable[[CarryT], Any], body_fun: Callable[[CarryT], C
     >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
     Array(128, dtype=int32, weak_type=True)
     """
-    result: CarryT = _while_loops.while_loop(cond_fun, body_fun, init_val)
+    result: CarryT
+    try:
+        result = _while_loops.while_loop(cond_fun, body_fun, init_val)
+    except StateUsedError as used:
+        result = _stateful.while_loop(used, cond_fun, body_fun, init_val)
     return result
 
 
@@ -226,11 +253,19 @@ def cond(pred: Any, true_fun: Callable[..., Y], false_fun: Callable[..., Y], *op
         on_true: Callable[..., Y] = false_fun
         on_false = operands[1]
         branches = (lambda _, x: on_false(x), lambda x, _: on_true(x))
-        result: Y = _branches.branch(pred_value, branches, args, "cond")
+        result: Y = _branch(pred_value, branches, args, "cond")
         return result
     args, branches = _merge_operands(operands, operand), (false_fun, true_fun)
-    out: Y = _branches.branch(pred_value, branches, args, "cond")
+    out: Y = _branch(pred_value, branches, args, "cond")
     return out
+
+
+def _branch(which: UOp, branches: Sequence[Callable[..., Any]], args: Sequence[Any], caller: str
+            ) -> Any:
+    try:
+        return _branches.branch(which, branches, args, caller)
+    except StateUsedError as used:
+        return _stateful.branch(used, which, branches, args, caller)
 
 
 def _merge_operands(positional: tuple[Any, ...], keyword: Any) -> tuple[Any, ...]:
@@ -269,6 +304,5 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: An
     if not branches:
         raise ArgumentError("expected branches, got none", hint="pass at least one function")
     index_value = _branches.branch_number(index, len(branches))
-    result: Y = _branches.branch(index_value, tuple(branches), _merge_operands(operands, operand),
-                                 "switch")
+    result: Y = _branch(index_value, tuple(branches), _merge_operands(operands, operand), "switch")
     return result

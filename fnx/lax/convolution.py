@@ -23,7 +23,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.op import inverse_permutation
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.support.record import Record
 from fnx.lax.conv_polyphase import PolyphasePlan, contract_phases
@@ -183,7 +183,17 @@ def conv_general_dilated(
     out = _convolve(x, w, params, groups, batch_group_count > 1, numbers.out_spec)
     if is_bool:
         out = build.ne(out, build.const_like(out, 0))
+    set_composite(out, "conv_general_dilated", _convolve_by_params, [inputs._node, kernel._node],
+                  window_strides=params.strides, padding=tuple(params.padding),
+                  lhs_dilation=params.lhs_dilation, rhs_dilation=params.dilation,
+                  dimension_numbers=numbers, feature_group_count=feature_group_count,
+                  batch_group_count=batch_group_count, precision=precision,
+                  preferred_element_type=preferred_element_type, out_sharding=None)
     return Array(out)
+
+
+def _convolve_by_params(x: Any, w: Any, *, out_sharding: Any = None, **params: Any) -> Array:
+    return conv_general_dilated(x, w, **params)
 
 
 def _group_count(x: Shape, w: Shape, features: int, batches: int) -> int:

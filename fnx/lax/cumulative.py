@@ -11,7 +11,6 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
-from fnx.core.formulas.cumulative import cumulative
 from fnx.core.ir import build, ops
 from fnx.core.ir.op import inverse_permutation, other_axes
 from fnx.core.ir.ops import Op
@@ -25,6 +24,7 @@ from fnx.core.support.errors import (
     user_location,
 )
 from fnx.core.tracing.trace import function_name
+from fnx.numpy.reductions import cumulative_along
 
 __all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
 
@@ -182,8 +182,8 @@ def _cumulative(kind: tuple[Op, str], operand: ArrayLike, axis: int = 0, reverse
                 ) -> Array:
     monoid, name = kind
     x = asarray(operand) if monoid in (ops.MAX, ops.MIN) else Array(domain_node("integer", operand))
-    return Array(cumulative(x._node, axes.normalize_axis(axis, x.ndim), monoid, reverse, name),
-                 x.weak)
+    at = axes.normalize_axis(axis, x.ndim)
+    return Array(cumulative_along(x._node, at, monoid, reverse, name), x.weak)
 
 
 cumsum = _cumulative(

@@ -21,6 +21,7 @@ from fnx.core.formulas import error_functions
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import set_composite
 from fnx.core.support.errors import ArgumentError, DTypeError
 from fnx.numpy.ufuncs import (
     add,
@@ -76,19 +77,18 @@ _REM = ElementwiseFn("rem", "number", ops.REM)
 
 
 @elementwise_family("fnx.lax as lax")
-def _unary(fn: ElementwiseFn, x: ArrayLike, /) -> Array:
+def _unary(fn: ElementwiseFn, x: ArrayLike) -> Array:
     return apply(fn, x)
 
 
 @elementwise_family("fnx.lax as lax")
-def _binary(fn: ElementwiseFn, x: ArrayLike, y: ArrayLike, /) -> Array:
+def _binary(fn: ElementwiseFn, x: ArrayLike, y: ArrayLike) -> Array:
     return apply(fn, x, y)
 
 
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
 atan = alias("atan", jnp.arctan)
-atan2 = alias("atan2", jnp.arctan2)
 is_finite = alias("is_finite", jnp.isfinite)
 bitwise_not = alias("bitwise_not", jnp.invert)
 sub = alias("sub", jnp.subtract)
@@ -120,6 +120,9 @@ erfc = _unary(
 erf_inv = _unary(
     error_functions.ERF_INV, "erf_inv", "Return the inverse of erf; NaN outside of [-1, 1].",
     "print(lax.erf_inv(0.0))", "0.0")
+atan2 = _binary(
+    rows.ARCTAN2, "atan2", "Return the angle of the point (y, x), where y is the first argument.",
+    "print(lax.atan2(0.0, 1.0))", "0.0")
 div = _binary(
     _DIV, "div", "Return x / y; integer quotients are rounded towards zero.",
     "print(lax.div(-7, 2))", "-3")
@@ -275,7 +278,11 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     >>> print(lax.clamp(0, 5, 3))
     3
     """
-    return jnp.minimum(jnp.maximum(min, x), max)
+    out = jnp.minimum(jnp.maximum(min, x), max)
+    operands = [asarray(a)._node for a in (min, x, max)]
+    if all(a.dtype is out._dtype for a in operands) and operands[1].shape == out.shape:
+        set_composite(out._node, "clamp", clamp, operands)
+    return out
 
 
 @public_api

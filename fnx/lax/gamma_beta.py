@@ -13,13 +13,14 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import as_float, domain_node, promote_arrays, promote_operands
+from fnx.core.array.promotion import as_real, domain_node, promote_arrays, promote_operands
 from fnx.core.formulas import gamma as rows
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.process import lazy_import
 from fnx.lax.elementwise import stop_gradient
 
 while_loop = lazy_import("fnx.transforms.control_flow.while_loop")
+of_complex = lazy_import("fnx.lax.complex_special_functions")
 
 __all__ = [
     "beta", "betainc", "betaln", "comb", "digamma", "factorial", "gamma", "gammainc", "gammaincc",
@@ -47,11 +48,15 @@ def gammaln(x: ArrayLike) -> Array:
 
 @_docstr()
 def loggamma(x: ArrayLike) -> Array:
-    """Return the logarithm of gamma(x); NaN for x < 0.
+    """Return the logarithm of gamma(x); NaN for x < 0, unless x is complex.
 
     >>> print(special.loggamma(1.0))
     0.0
     """
+    z = asarray(x)
+    if z._dtype.is_complex:
+        result: Array = of_complex.loggamma(z)
+        return result
     return jnp.where(jnp.signbit(x), np.nan, gammaln(x))
 
 
@@ -62,7 +67,8 @@ def gamma(x: ArrayLike) -> Array:
     >>> print(special.gamma(1.0))
     1.0
     """
-    return Array(apply(rows.GAMMA, x)._node)
+    z = asarray(x)
+    return of_complex.gamma(z) if z._dtype.is_complex else Array(apply(rows.GAMMA, z)._node)
 
 
 @elementwise(rows.GAMMA_SIGN, imports=IMPORTS)
@@ -148,13 +154,15 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     >>> print(special.comb(4.0, 2.0).round(4))
     6.0
     """
-    n, m = promote_arrays("comb", N, k, broadcast=True)
+    n, m = promote_arrays("comb", N, k, domain="real", broadcast=True)
     if repetition:
         n = n + m - 1
     inside = (n >= 0) & (m >= 0) & (m <= n)
     n, m = jnp.where(inside, n, 1), jnp.where(inside, m, 0)
     ways = jnp.exp(-jnp.log1p(n) - betaln(n - m + 1, m + 1))
-    return jnp.where(inside, jnp.round(ways), 0)
+    whole = (n == jnp.floor(n)) & (m == jnp.floor(m))
+    off = jnp.where(whole, jnp.round(ways) - ways, 0)
+    return jnp.where(inside, ways + stop_gradient(off), 0)
 
 
 @_docstr(z="an Array or array-like.", m="the offset.")
@@ -164,7 +172,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     >>> print(special.poch(2.0, 2.0).round(4))
     6.0
     """
-    x, n = promote_arrays("poch", z, m, broadcast=True)
+    x, n = promote_arrays("poch", z, m, domain="real", broadcast=True)
     out = jnp.exp(gammaln(x + n) - gammaln(x)) * gammasgn(x + n) * gammasgn(x)
     return jnp.where(n == 0, 1, out)
 
@@ -182,7 +190,7 @@ def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
     n = arguments.check_int("d", np.asarray(d)[()])
     if n > _MAX_DIMENSIONS:
         raise ArgumentError(f"expected d <= {_MAX_DIMENSIONS}, got {n}")
-    x = as_float(a)
+    x = as_real(a)
     out = x * 0 + n * (n - 1) / 4 * float(np.log(np.pi))
     for j in range(n):
         out = out + gammaln(x - j / 2)
@@ -275,7 +283,7 @@ def _avoid_zero(x: Array) -> Array:
 @_docstr.family(x="at least 0.")
 def _incomplete_gamma(upper: bool, a: ArrayLike, x: ArrayLike) -> Array:
     """Return the lower or upper regularized incomplete gamma function."""
-    p, y = promote_arrays("gammainc", a, x, broadcast=True)
+    p, y = promote_arrays("gammainc", a, x, domain="real", broadcast=True)
     invalid = ~(p > 0) | ~(y >= 0)
     zero, is_inf = y == 0, y == np.inf
     good_a = jnp.where(invalid, 1, p)
@@ -308,7 +316,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.betainc(1.0, 1.0, 0.25).round(5))
     0.25
     """
-    p, q, y = promote_arrays("betainc", a, b, x, broadcast=True)
+    p, q, y = promote_arrays("betainc", a, b, x, domain="real", broadcast=True)
     invalid = ~((p > 0) & (q > 0) & (y >= 0) & (y <= 1))
     at_end = (y == 0) | (y == 1)
     p, q = jnp.where(invalid, 1, p), jnp.where(invalid, 1, q)

@@ -10,24 +10,31 @@ A window is out of bounds if any part of it is.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, axes, indexing
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.gather_numbers import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
 from fnx.core.array.promotion import as_node
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.ops import Op, Shape
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.support.process import lazy_import
 from fnx.lax.control_flow import fori_loop
 from fnx.lax.window_plan import WindowPlan, index_vectors
+
+complex_scatter = lazy_import("fnx.core.formulas.complex_scatter")
 
 __all__ = [
     "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "gather", "scatter",
@@ -35,89 +42,7 @@ __all__ = [
 ]
 
 
-class GatherScatterMode(enum.Enum):
-    """How to treat windows that are out of bounds.
-
-    CLIP moves them into the array. FILL_OR_DROP fills reads and drops writes.
-    PROMISE_IN_BOUNDS asserts that there are none (reads move them into the array, writes drop
-    them). ONE_HOT is the same as FILL_OR_DROP.
-
-    Args:
-        value: the value of a member.
-
-    Raises:
-        ValueError: no member has this value.
-
-    >>> import fnx.lax as lax
-    >>> lax.GatherScatterMode.from_any("clip")
-    <GatherScatterMode.CLIP: 1>
-    """
-
-    CLIP = 1
-    FILL_OR_DROP = 2
-    PROMISE_IN_BOUNDS = 3
-    ONE_HOT = 4
-
-    @staticmethod
-    def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
-        """Return the mode of this JAX name; None means FILL_OR_DROP."""
-        if isinstance(s, GatherScatterMode):
-            return s
-        arguments.check_choice("mode", s, (*_MODE_NAMES, None))
-        return GatherScatterMode.FILL_OR_DROP if s is None else _MODE_NAMES[s]
-
-
-_MODE_NAMES = {"clip": GatherScatterMode.CLIP, "fill": GatherScatterMode.FILL_OR_DROP,
-               "drop": GatherScatterMode.FILL_OR_DROP,
-               "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
-               "one_hot": GatherScatterMode.ONE_HOT}
 ScatterModeLike = str | GatherScatterMode | None
-
-
-class GatherDimensionNumbers(NamedTuple):
-    """The roles of the axes of the operands and of the result of ``gather``.
-
-    Args:
-        offset_dims: the window axes of the result.
-        collapsed_slice_dims: axes of the operand along which windows have size 1; they are
-            removed.
-        start_index_map: the axis of the operand for each component of an index vector.
-        operand_batching_dims: batch axes of the operand, paired with those of the indices.
-        start_indices_batching_dims: the batch axes of the indices.
-
-    >>> import fnx.lax as lax
-    >>> lax.GatherDimensionNumbers((1,), (0,), (0,)).start_index_map
-    (0,)
-    """
-
-    offset_dims: Sequence[int]
-    collapsed_slice_dims: Sequence[int]
-    start_index_map: Sequence[int]
-    operand_batching_dims: Sequence[int] = ()
-    start_indices_batching_dims: Sequence[int] = ()
-
-
-class ScatterDimensionNumbers(NamedTuple):
-    """The roles of the axes of the operands of ``scatter``.
-
-    Args:
-        update_window_dims: the window axes of the updates.
-        inserted_window_dims: axes of the operand along which windows have size 1.
-        scatter_dims_to_operand_dims: the axis of the operand for each component of an index
-            vector.
-        operand_batching_dims: batch axes of the operand, paired with those of the indices.
-        scatter_indices_batching_dims: the batch axes of the indices.
-
-    >>> import fnx.lax as lax
-    >>> lax.ScatterDimensionNumbers((), (0,), (0,)).inserted_window_dims
-    (0,)
-    """
-
-    update_window_dims: Sequence[int]
-    inserted_window_dims: Sequence[int]
-    scatter_dims_to_operand_dims: Sequence[int]
-    operand_batching_dims: Sequence[int] = ()
-    scatter_indices_batching_dims: Sequence[int] = ()
 
 
 def _parse_numbers(numbers: Any, cls: type[Any], name: str) -> list[tuple[int, ...]]:
@@ -186,7 +111,12 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
         in_bounds = build.reshape(in_bounds, (*batch, *(1,) * (len(out.shape) - len(batch))))
         out = build.where(build.expand(in_bounds, out.shape), out, fallback)
     order = plan.result_order(offset)
-    return Array(build.permute(out, sorted(range(len(order)), key=order.__getitem__)), x.weak)
+    windows = build.permute(out, sorted(range(len(order)), key=order.__getitem__))
+    set_composite(windows, "gather", gather, [x._node, asarray(start_indices)._node],
+                  dimension_numbers=dimension_numbers, slice_sizes=size,
+                  indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+                  mode=resolved_mode, fill_value=fill_value)
+    return Array(windows, x.weak)
 
 
 def _gather_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr]) -> UOp:
@@ -254,12 +184,14 @@ def _scatter_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: U
     if 0 in value.shape:
         return x
     monoid = None if monoid is None else monoid.for_dtype(x.dtype)
+    out: UOp
     if not plan.indexed_axes:  # windows are the whole array, once per batch element
         value = build.reshape(value, (math.prod(plan.batch), *x.shape))
         index = [build.const(0, dtypes.int32, value.shape[:1])]
-        out = build.scatter(build.reshape(x, (1, *x.shape)), index, value, monoid)
+        out = complex_scatter.scatter(build.reshape(x, (1, *x.shape)), index, value, monoid)
         return build.reshape(out, x.shape)
-    return build.scatter(x, plan.indices(starts), value, monoid, plan.indexed_axes)
+    out = complex_scatter.scatter(x, plan.indices(starts), value, monoid, plan.indexed_axes)
+    return out
 
 
 _docstr = DocTemplate(
@@ -290,8 +222,23 @@ def _scattering(kind: tuple[Op | None, bool], operand: ArrayLike, scatter_indice
                 indices_are_sorted: bool = False, unique_indices: bool = False,
                 mode: ScatterModeLike = None) -> Array:
     monoid, is_negative = kind
-    values = -asarray(updates) if is_negative else updates
-    return _scatter(operand, scatter_indices, values, dimension_numbers, monoid, mode)
+    x, indices, values = asarray(operand), asarray(scatter_indices), asarray(updates)
+    out = _scatter(x, indices, -values if is_negative else values, dimension_numbers, monoid, mode)
+    name = "sub" if is_negative else None if monoid is None else monoid.name.lower()
+    set_composite(out._node, f"scatter-{name}" if name else "scatter", _scatterings[name],
+                  [x._node, indices._node, as_node(values, x._dtype)],
+                  dimension_numbers=dimension_numbers, indices_are_sorted=indices_are_sorted,
+                  unique_indices=unique_indices, mode=GatherScatterMode.from_any(mode),
+                  update_jaxpr=None, update_consts=())
+    return out
+
+
+def scatter_by_params(f: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function of scatter that takes the params of the primitive, which say less."""
+    def compute(x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any = None,
+                **ignored: Any) -> Array:
+        return f(x, indices, updates, dimension_numbers, mode=mode)
+    return compute
 
 
 scatter = _scattering(
@@ -314,6 +261,9 @@ scatter_max = _scattering(
     (ops.MAX, False), "scatter_max",
     _SUMMARY.format("of which the larger of them and updates stay"),
     _EXAMPLE.format("scatter_max"), "Array([5, 6, 9], dtype=int32)")
+_scatterings = {name: scatter_by_params(f) for name, f in {
+    None: scatter, "add": scatter_add, "sub": scatter_sub, "mul": scatter_mul, "min": scatter_min,
+    "max": scatter_max}.items()}
 
 
 @public_api

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fnx.numpy as jnp
+from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
+from fnx.core.ir.uop import set_composite
+from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError, lazy_module
 from fnx.lax.control_flow import while_loop
 from fnx.numpy.decompositions import (
     adjoint,
@@ -98,7 +100,15 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
      [1. 2.]]
     """
     matrices = _matrices("cholesky", x, square=True)
-    return apply_routine("cholesky", symmetrize(matrices) if symmetrize_input else matrices)[0]
+    matrices = symmetrize(matrices) if symmetrize_input else matrices
+    factors, = apply_routine("cholesky", matrices)
+    set_composite(factors._node, "cholesky", cholesky_as_is, [matrices._node])
+    return factors
+
+
+def cholesky_as_is(x: Any) -> Array:
+    """Factor matrices that are symmetric: the primitive."""
+    return cholesky(x, symmetrize_input=False)
 
 
 @_docstr("The upper triangular factor of R.T R + w w.T.",
@@ -134,6 +144,9 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
     >>> print(w)
     [0.+1.j 0.-1.j]
     """
+    arguments.check_optional("implementation", implementation, EigImplementation,
+                             "an EigImplementation")
+    arguments.check_optional_bool("use_magma", use_magma)
     a = _matrices("eig", x, square=True)
     if not compute_left_eigenvectors and not compute_right_eigenvectors:
         return [*apply_routine("eigvals", a)]
@@ -152,6 +165,8 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True,
     >>> print(w)
     [1. 2.]
     """
+    arguments.check_optional("implementation", implementation, EighImplementation,
+                             "an EighImplementation")
     matrices = _matrices("eigh", x, square=True)
     w, v = eigen_decomposition(matrices, lower, symmetrize_input, True)
     if subset_by_index is None:
@@ -335,6 +350,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
     >>> print(order)
     [1 0]
     """
+    arguments.check_optional_bool("use_magma", use_magma)
     options = ("full",) * full_matrices + ("pivoting",) * pivoting
     return apply_routine("qr", _matrices("qr", x), options=options)
 
@@ -370,6 +386,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
     >>> print(lax.linalg.svd(jnp.asarray([[0.0, 2.0], [1.0, 0.0]]), compute_uv=False))
     [2. 1.]
     """
+    arguments.check_optional("algorithm", algorithm, SvdAlgorithm, "an SvdAlgorithm")
     return singular_values(_matrices("svd", x), full_matrices, compute_uv, subset_by_index)
 
 
@@ -416,6 +433,9 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
              "unit": unit_diagonal}
     x, = apply_routine("triangular_solve", matrices, other,
                        options=[name for name, on in flags.items() if on])
+    set_composite(x._node, "triangular_solve", triangular_solve, [matrices._node, other._node],
+                  left_side=left_side, lower=lower, transpose_a=transpose_a, conjugate_a=False,
+                  unit_diagonal=unit_diagonal)
     return x.reshape(asarray(b).shape) if is_vector else x
 
 
@@ -436,19 +456,22 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Array, Array, Arra
          dl="the diagonals below the main ones; element 0 is not read.", d="the main diagonals.",
          du="the diagonals above; the last element is not read.",
          b="right-hand sides of the shape (..., n, columns).",
-         perturb_singular="must be False.",
-         raises=("ShapeError: the shapes do not match.",
-                 "NotBuiltError: ``perturb_singular`` is asked for."))
+         perturb_singular="whether pivots that are 0, or nearly, become eps times the largest "
+                          "element of the factor U, so that solutions are finite.",
+         raises=("ShapeError: the shapes do not match.",))
 def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *,
                       perturb_singular: bool = False) -> Array:
-    """Solve tridiagonal linear systems: LAPACK's gtsv. Singular ones give NaN.
+    """Solve tridiagonal linear systems: LAPACK's gtsv. Singular ones give NaN, if not perturbed.
 
     >>> d = jnp.asarray([2.0, 2.0])
     >>> print(lax.linalg.tridiagonal_solve(0 * d, d, 0 * d, jnp.ones((2, 1))))
     [[0.5]
      [0.5]]
     """
-    if perturb_singular:
-        raise NotBuiltError("tridiagonal_solve: expected perturb_singular=False",
-                            hint="add a small number to the main diagonal")
-    return apply_routine("tridiagonal_solve", *map(asarray, (dl, d, du, b)))[0]
+    arguments.check_bool("perturb_singular", perturb_singular)
+    return apply_routine("tridiagonal_solve", *map(asarray, (dl, d, du, b)),
+                         options=("perturb",) * perturb_singular)[0]
+
+
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

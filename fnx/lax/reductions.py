@@ -68,7 +68,7 @@ reduce_xor = _bit_reduction(
 
 @_arg_docstr.family()
 def _arg_extreme(argextreme: Callable[..., Array], operand: ArrayLike, axis: int,
-                 index_dtype: DTypeLike = int) -> Array:
+                 index_dtype: DTypeLike) -> Array:
     return array_operators.astype(argextreme(operand, axis), index_dtype)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import fnx.numpy as jnp
@@ -14,9 +14,9 @@ from fnx.core.array.promotion import as_node
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr, maximum, minimum, where
 from fnx.core.ir.index_arrays import index_dtype
-from fnx.core.ir.op import inverse_permutation, other_axes
-from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import OutOfBoundsError, ShapeError
+from fnx.core.ir.op import other_axes
+from fnx.core.ir.uop import UOp, set_composite
+from fnx.core.support.errors import ArgumentError, OutOfBoundsError, ShapeError
 
 __all__ = [
     "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim",
@@ -122,42 +122,40 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     return jnp.expand_dims(out, at) if keepdims else out
 
 
-def _clamp_starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
-    """Return starts as ints or integer nodes, clamped so that the slice is within the axis."""
+def _clamp_starts(name: str, x: Array, starts: Any, sizes: Sequence[int],
+                  wraps: bool | Sequence[bool]) -> tuple[list[Any], list[UOp]]:
+    """Return starts as ints or integer nodes, clamped so that the slice is within the axis; and
+    as nodes that are not clamped, but count from the start of the axis.
+
+    ``wraps``: whether negative ones count from the end, or that of each axis.
+    """
+    wrap_list = [wraps] * x.ndim if isinstance(wraps, bool) else list(wraps)
     start_list = list(starts) if isinstance(starts, (tuple, list)) else \
         [asarray(starts)[i] for i in range(asarray(starts).size)]
-    if len(start_list) != x.ndim or len(sizes) != x.ndim:
+    if not len(start_list) == len(sizes) == len(wrap_list) == x.ndim:
         raise ShapeError(f"{name}: expected {x.ndim} indices and sizes, got {len(start_list)} and "
                          f"{len(sizes)}", hint="pass one per axis")
     out: list[Any] = []
-    for start, size, n in zip(start_list, sizes, x.shape):
+    from_start: list[UOp] = []
+    for start, size, n, wrap in zip(start_list, sizes, x.shape, wrap_list):
         if not 0 <= size <= n:
             raise ShapeError(f"{name}: expected a size of at most {n}, got {size}",
                              hint="a slice cannot be longer than its axis")
         if isinstance(start, int):
+            if start < 0 and not wrap:
+                raise ArgumentError(f"{name}: expected starts of at least 0, as "
+                                    f"allow_negative_indices is False, got {start}")
             start = start + n if start < 0 else start
             out.append(min(max(start, 0), n - size))
+            from_start.append(build.const(out[-1], index_dtype(n)))
             continue
         i = Expr(as_node(asarray(start), index_dtype(n)))
         if i.shape:
             raise ShapeError(f"{name}: expected 0-d indices, got shape {i.shape}")
-        i = where(i < 0, i + n, i)
+        i = where(i < 0, i + n, i) if wrap else i
+        from_start.append(i.node)
         out.append(0 if size == n else minimum(maximum(i, 0), n - size).node)
-    return out
-
-
-def _slice_indices(starts: Mapping[int, UOp | int], sizes: Sequence[int], lengths: Sequence[int]
-                   ) -> list[UOp]:
-    """Return the index arrays of a slice along the axes that have a start."""
-    shape = tuple(sizes[a] for a in starts)
-    index = []
-    for i, (a, start) in enumerate(starts.items()):
-        t = index_dtype(lengths[a])
-        offsets = build.expand(build.reshape(build.iota(sizes[a], t), tuple(
-            n if j == i else 1 for j, n in enumerate(shape))), shape)
-        base = build.const(start, t) if isinstance(start, int) else start
-        index.append(build.add(build.expand(base, shape), offsets))
-    return index
+    return out, from_start
 
 
 def _static_bounds(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
@@ -167,13 +165,15 @@ def _static_bounds(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[
 
 
 @public_api
-def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
+def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int], *,
+                  allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Slice at computed starts with a static size; the slice is moved into the array if needed.
 
     Args:
         operand: an Array or array-like of any shape and dtype.
         start_indices: integer scalars, one for each axis; negative ones count from the end.
         slice_sizes: static ints.
+        allow_negative_indices: whether negative starts count from the end; or that of each axis.
 
     Returns:
         An Array of shape ``slice_sizes``, of the dtype of the operand.
@@ -187,26 +187,29 @@ def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[
     """
     x = asarray(operand)
     sizes = axes.normalize_shape(slice_sizes)
-    starts = _clamp_starts("dynamic_slice", x, start_indices, sizes)
+    starts, from_start = _clamp_starts("dynamic_slice", x, start_indices, sizes,
+                                       allow_negative_indices)
     node = build.shrink(x._node, _static_bounds(starts, sizes, x.shape))
     moving = [a for a, s in enumerate(starts) if isinstance(s, UOp)]
     if 0 in sizes:
         node = build.const(0, node.dtype, sizes)
     elif moving:
-        index = _slice_indices({a: starts[a] for a in moving}, sizes, x.shape)
-        order = (*moving, *other_axes(moving, x.ndim))
-        node = build.permute(build.gather(node, *index, axes=moving), inverse_permutation(order))
+        node = indexing.dynamic_slice(node, {a: starts[a] for a in moving}, sizes)
+    set_composite(node, "dynamic_slice", dynamic_slice_at, [x._node, *from_start],
+                  slice_sizes=sizes)
     return Array(node, x.weak)
 
 
 @public_api
-def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
+def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any, *,
+                         allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Return a copy with a slice at computed starts replaced.
 
     Args:
         operand: an Array or array-like of any shape and dtype.
         update: an array of the rank of the operand; converted to its dtype.
         start_indices: integer scalars, one for each axis; negative ones count from the end.
+        allow_negative_indices: whether they do; or that of each axis.
 
     Returns:
         An Array of the shape and dtype of the operand.
@@ -222,23 +225,42 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
     if new.ndim != x.ndim:
         raise ShapeError(f"dynamic_update_slice: expected an update of {x.ndim} axes, got shape "
                          f"{new.shape}")
-    starts = _clamp_starts("dynamic_update_slice", x, start_indices, new.shape)
+    starts, from_start = _clamp_starts("dynamic_update_slice", x, start_indices, new.shape,
+                                       allow_negative_indices)
     value = as_node(new, x._dtype)
     if 0 in value.shape:
         return x
     if not any(isinstance(s, UOp) for s in starts):
         entries = tuple(builtins.slice(lo, hi)
                         for lo, hi in _static_bounds(starts, new.shape, x.shape))
-        return Array(indexing.write(x._node, entries, value), x.weak)
+        return _updated(x, value, from_start, indexing.write(x._node, entries, value))
     partial = [a for a, n in enumerate(x.shape) if new.shape[a] < n]
-    index = _slice_indices({a: starts[a] for a in partial}, new.shape, x.shape)
-    value = build.permute(value, (*partial, *other_axes(partial, x.ndim)))
-    return Array(build.scatter(x._node, index, value, None, partial), x.weak)
+    index = indexing.slice_indices({a: starts[a] for a in partial}, new.shape, x.shape)
+    rows = build.permute(value, (*partial, *other_axes(partial, x.ndim)))
+    return _updated(x, value, from_start, build.scatter(x._node, index, rows, None, partial))
+
+
+def _updated(x: Array, value: UOp, starts: Sequence[UOp], node: UOp) -> Array:
+    set_composite(node, "dynamic_update_slice", dynamic_update_slice_at,
+                  [x._node, value, *starts])
+    return Array(node, x.weak)
+
+
+def dynamic_slice_at(x: Any, *starts: Any, slice_sizes: Sequence[int]) -> Array:
+    """Slice from starts that do not count from the end: the primitive."""
+    return dynamic_slice(x, [asarray(s) for s in starts], slice_sizes,
+                         allow_negative_indices=False)
+
+
+def dynamic_update_slice_at(x: Any, update: Any, *starts: Any) -> Array:
+    """Replace a slice from starts that do not count from the end: the primitive."""
+    return dynamic_update_slice(x, update, [asarray(s) for s in starts],
+                                allow_negative_indices=False)
 
 
 @public_api
-def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0
-                        ) -> Array:
+def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int,
+                         axis: int = 0, *, allow_negative_indices: bool = True) -> Array:
     """Slice one axis at a computed start, as ``dynamic_slice`` does.
 
     Args:
@@ -246,6 +268,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
         start_index: an integer scalar.
         slice_size: a static int.
         axis: the axis; negative ones count from the end.
+        allow_negative_indices: whether a negative start counts from the end.
 
     Returns:
         An Array of the dtype of the operand.
@@ -262,12 +285,17 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
     at = axes.normalize_axis(axis, x.ndim)
     starts: list[Any] = [0] * x.ndim
     starts[at] = start_index
-    return dynamic_slice(x, starts, (*x.shape[:at], slice_size, *x.shape[at + 1:]))
+    return dynamic_slice(x, starts, (*x.shape[:at], slice_size, *x.shape[at + 1:]),
+                         allow_negative_indices=_at_axis(x, at, allow_negative_indices))
+
+
+def _at_axis(x: Array, at: int, wraps: bool) -> list[bool]:
+    return [wraps if axis == at else True for axis in range(x.ndim)]
 
 
 @public_api
-def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True
-                        ) -> Array:
+def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
+                         keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
     """Take the elements at a computed index of an axis.
 
     Args:
@@ -275,6 +303,7 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
         index: an integer scalar.
         axis: the axis; negative ones count from the end.
         keepdims: whether to keep the axis, with length 1.
+        allow_negative_indices: whether a negative start counts from the end.
 
     Returns:
         An Array of the dtype of the operand.
@@ -286,13 +315,14 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
     >>> lax.dynamic_index_in_dim(jnp.arange(6), jnp.asarray(4))
     Array([4], dtype=int32)
     """
-    out = dynamic_slice_in_dim(operand, index, 1, axis)
+    out = dynamic_slice_in_dim(operand, index, 1, axis,
+                               allow_negative_indices=allow_negative_indices)
     return out if keepdims else jnp.squeeze(out, axis)
 
 
 @public_api
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
-                                axis: int) -> Array:
+                                axis: int, *, allow_negative_indices: bool = True) -> Array:
     """Replace a slice of one axis at a computed start, as ``dynamic_update_slice`` does.
 
     Args:
@@ -300,6 +330,7 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
         update: an array of the rank of the operand; converted to its dtype.
         start_index: an integer scalar.
         axis: the axis; negative ones count from the end.
+        allow_negative_indices: whether a negative start counts from the end.
 
     Returns:
         An Array of the shape and dtype of the operand.
@@ -314,13 +345,15 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     """
     x = asarray(operand)
     starts: list[Any] = [0] * x.ndim
-    starts[axes.normalize_axis(axis, x.ndim)] = start_index
-    return dynamic_update_slice(x, update, starts)
+    at = axes.normalize_axis(axis, x.ndim)
+    starts[at] = start_index
+    return dynamic_update_slice(x, update, starts,
+                                allow_negative_indices=_at_axis(x, at, allow_negative_indices))
 
 
 @public_api
-def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
-                               ) -> Array:
+def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike,
+                                axis: int, *, allow_negative_indices: bool = True) -> Array:
     """Return a copy with the elements at a computed index of an axis replaced.
 
     Args:
@@ -328,6 +361,7 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
         update: an array of the shape of the operand, with or without the axis.
         index: an integer scalar.
         axis: the axis; negative ones count from the end.
+        allow_negative_indices: whether a negative start counts from the end.
 
     Returns:
         An Array of the shape and dtype of the operand.
@@ -343,4 +377,5 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
     at = axes.normalize_axis(axis, x.ndim)
     if new.ndim < x.ndim:
         new = jnp.expand_dims(new, at)
-    return dynamic_update_slice_in_dim(x, new, index, at)
+    return dynamic_update_slice_in_dim(x, new, index, at,
+                                       allow_negative_indices=allow_negative_indices)

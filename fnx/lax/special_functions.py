@@ -13,12 +13,15 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise_family
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import as_float, domain_node, promote_arrays
+from fnx.core.array.promotion import as_real, domain_node, promote_arrays
 from fnx.core.formulas import bessel, error_functions
 from fnx.core.formulas import elementwise as basic
 from fnx.core.formulas import gamma as gammas
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir.expr import Expr
+from fnx.core.support.process import lazy_import
+
+of_complex = lazy_import("fnx.lax.complex_special_functions")
 
 __all__ = [
     "boxcox", "boxcox1p", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "i0", "i0e", "i1",
@@ -75,9 +78,9 @@ expit = _unary(
     "print(special.expit(0.0))", "0.5")
 
 
-def _float_keep_weak(x: ArrayLike) -> Array:
+def _float_keep_weak(x: ArrayLike, domain: str = "inexact") -> Array:
     """Convert x to a float dtype and preserve its weak type."""
-    return Array(domain_node("inexact", x), asarray(x).weak)
+    return Array(domain_node(domain, x), asarray(x).weak)
 
 
 @_docstr()
@@ -98,7 +101,7 @@ def entr(x: ArrayLike) -> Array:
     >>> print(special.entr(1.0))
     -0.0
     """
-    p = _float_keep_weak(x)
+    p = _float_keep_weak(x, "real")
     return jnp.where(p < 0, -math.inf, -xlogy(p, p))
 
 
@@ -109,7 +112,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     >>> print(special.rel_entr(0.5, 0.5))
     0.0
     """
-    x, y = promote_arrays("rel_entr", p, q, broadcast=True)
+    x, y = promote_arrays("rel_entr", p, q, domain="real", broadcast=True)
     both, zero = (x > 0) & (y > 0), (x == 0) & (y >= 0)
     safe_x, safe_y = jnp.where(both, x, 1), jnp.where(both, y, 1)
     return jnp.where(both, safe_x * (jnp.log(safe_x) - jnp.log(safe_y)),
@@ -123,7 +126,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     >>> print(special.kl_div(0.5, 0.5))
     0.0
     """
-    x, y = promote_arrays("kl_div", p, q, broadcast=True)
+    x, y = promote_arrays("kl_div", p, q, domain="real", broadcast=True)
     return rel_entr(x, y) - x + y
 
 
@@ -161,7 +164,7 @@ def ndtr(x: ArrayLike) -> Array:
     >>> print(special.ndtr(0.0))
     0.5
     """
-    return 0.5 * erfc(as_float(x) * -math.sqrt(0.5))
+    return 0.5 * erfc(as_real(x) * -math.sqrt(0.5))
 
 
 @_docstr()
@@ -171,7 +174,7 @@ def ndtri(p: ArrayLike) -> Array:
     >>> print(special.ndtri(0.5))
     0.0
     """
-    q = as_float(p)
+    q = as_real(p)
     upper = q > 0.5
     tail = jnp.where(upper, 1 - q, q)
     inside = (tail > 0) & (tail <= 0.5)
@@ -198,7 +201,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     -0.6931472
     """
     arguments.check_int("series_order", series_order)
-    a = as_float(x)
+    a = as_real(x)
     low = a < -1
     tail = jnp.where(low, a, -1)
     far = jnp.log(0.5 * erfcx(-tail * math.sqrt(0.5))) - 0.5 * tail * tail
@@ -213,7 +216,11 @@ def erfcx(x: ArrayLike) -> Array:
     >>> print(special.erfcx(0.0))
     1.0
     """
-    a = as_float(x)
+    z = asarray(x)
+    if z._dtype.is_complex:
+        w: Array = of_complex.faddeeva(1j * z)
+        return w
+    a = as_real(z)
     # where, not abs and clip: their derivative at 0 is the mean of both slopes
     size, limit = jnp.where(a < 0, -a, a), 1e18 if a.dtype.itemsize < 8 else 1e150
     size = jnp.where(size > limit, limit, size)

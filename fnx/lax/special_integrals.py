@@ -18,10 +18,13 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
-from fnx.core.array.promotion import as_float, promote_arrays
+from fnx.core.array.promotion import as_real, promote_arrays
+from fnx.core.formulas import gamma
+from fnx.core.ir.expr import Expr
 from fnx.core.support.errors import ArgumentError
 from fnx.lax.control_flow import fori_loop
 from fnx.lax.elementwise import stop_gradient
+from fnx.transforms.custom.jvp import custom_jvp
 
 __all__ = [
     "bernoulli", "bessel_jn", "dawsn", "exp1", "expi", "expn", "fresnel", "hyp1f1", "hyp2f1",
@@ -30,7 +33,35 @@ __all__ = [
 
 _SERIES_TERMS = 400  # terms of a series
 _EULER = 0.5772156649015329
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
+_E1_MIDDLE = (  # scripts/fit_special.py
+    1.65004004922495782e-18, -5.61509770742408731e-18, 1.91281207524443165e-17,
+    -6.52334142184082576e-17, 2.22733029351017593e-16, -7.61471123935138292e-16,
+    2.60686417017949805e-15, -8.93771063930209136e-15, 3.0692312046355053e-14,
+    -1.05581434557501056e-13, 3.63887604193116645e-13, -1.25673929796534829e-12,
+    4.35019818169658821e-12, -1.50959338855201072e-11, 5.25309952297579713e-11,
+    -1.83363867474319398e-10, 6.42269423455777847e-10, -2.25850220293174369e-9,
+    7.97734344159907007e-9, -2.83215827987822602e-8, 1.01147272134721068e-7,
+    -3.63761957667904506e-7, 1.31912046558236878e-6, -4.83187821311480868e-6,
+    0.0000179200213063685883, -0.0000675102580437057736, 0.000259508024295175229,
+    -0.00102328990210321268, 0.00414998267219239367, -0.0170919117559861211, 0.0677533709516841046,
+    -0.226954516749540293, 0.484897858152585108,
+)
+
+
+def _legendre_rule(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of Gauss-Legendre quadrature, rounded once: NumPy's weights are some
+    hundred ulp off."""
+    x: np.ndarray = np.polynomial.legendre.leggauss(n)[0].astype(np.longdouble)
+    for _ in range(3):
+        before, value = np.ones_like(x), x
+        for k in range(2, n + 1):
+            before, value = value, ((2 * k - 1) * x * value - (k - 1) * before) / k
+        slope = n * (x * value - before) / (x * x - 1)
+        x = x - value / slope
+    return x.astype(np.float64), (2 / ((1 - x * x) * slope * slope)).astype(np.float64)
+
+
+_NODES, _WEIGHTS = _legendre_rule(48)
 
 _docstr = DocTemplate(
     x="an Array or array-like.", a="a parameter.", b="a parameter.",
@@ -77,6 +108,16 @@ def _e1_fraction(x: Array, n: Any, steps: int) -> Array:
     return 1 / (x + fori_loop(0, steps, step, jnp.zeros_like(x)))
 
 
+def _e1_polynomial(x: Array) -> Array:
+    """Return E_1(x) for x from 1 / 2 to 7 / 4, where the series less the logarithm cancels."""
+    y = (x - 1.125) * 3.2
+    return Array(gamma.chebyshev(_E1_MIDDLE, Expr(y._node)).node)
+
+
+_e1_middle: custom_jvp[Any, Array] = custom_jvp(_e1_polynomial)
+_e1_middle.defjvps(lambda t, _, x: -jnp.exp(-x) / x * t)
+
+
 def _ein_series(x: Array, terms: int) -> Array:
     """Return the sum of (-1)**(k + 1) x**k / (k k!), from k = 1."""
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -93,12 +134,13 @@ def exp1(x: ArrayLike) -> Array:
     >>> print(special.exp1(1.0).round(5))
     0.21938
     """
-    y = as_float(x)
-    near = y < 1.5
-    small, large = jnp.where(near & (y > 0), y, 1), jnp.where(near, 1.5, y)
+    y = as_real(x)
+    near, far = y < 0.5, y >= 1.75
+    small, large = jnp.where(near & (y > 0), y, 0.25), jnp.where(far, y, 1.75)
     series = -jnp.log(small) - _EULER + _ein_series(small, 24)
-    far = jnp.exp(-large) * _e1_fraction(large, 1.0, 60)
-    out = jnp.where(near, series, far)
+    fraction = jnp.exp(-large) * _e1_fraction(large, 1.0, 60)
+    middle = _e1_middle(jnp.where(near | far, 1, y))
+    out = jnp.where(near, series, jnp.where(far, fraction, middle))
     return jnp.where(y == 0, math.inf, jnp.where(y < 0, math.nan, out))
 
 
@@ -109,13 +151,14 @@ def expi(x: ArrayLike) -> Array:
     >>> print(special.expi(1.0).round(5))
     1.89512
     """
-    y = as_float(x)
-    near = jnp.abs(y) < 24
+    y = as_real(x)
+    limit, terms, far_terms = (40, 130, 40) if y.dtype.itemsize == 8 else (24, 90, 24)
+    near = jnp.abs(y) < limit
     positive = jnp.where((y > 0) & near, y, 1)
-    series = jnp.log(positive) + _EULER - _ein_series(-positive, 90)
-    large = jnp.where(near | (y < 0), 24, y)
+    series = jnp.log(positive) + _EULER - _ein_series(-positive, terms)
+    large = jnp.where(near | (y < 0), limit, y)
     term, total = large * 0 + 1, large * 0 + 1
-    for k in range(1, 24):
+    for k in range(1, far_terms):
         term = term * (k / large)
         total = total + term
     far = jnp.exp(large) / large * total
@@ -131,7 +174,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.expn(2, 1.0).round(5))
     0.1485
     """
-    order, y = promote_arrays("expn", n, x, broadcast=True)
+    order, y = promote_arrays("expn", n, x, domain="real", broadcast=True)
     near = y < 1.5
     positive = jnp.where(y > 0, y, 1)
     out, last = jnp.exp(-positive) / positive, exp1(positive)
@@ -153,16 +196,17 @@ def dawsn(x: ArrayLike) -> Array:
     >>> print(special.dawsn(1.0).round(5))
     0.53808
     """
-    y = as_float(x)
+    y = as_real(x)
     size = _odd_abs(y)
-    near = size < 5
+    limit, terms = (6, 37) if y.dtype.itemsize == 8 else (5, 12)
+    near = size < limit
     inside = jnp.where(near, size, 0)
-    square = (inside * inside)[..., None]
-    integral = _integrate(lambda t: jnp.exp(t * t - square), 0.0, inside)
-    large = jnp.where(near, 5, size)
+    twice = 2 * inside[..., None]
+    integral = _integrate(lambda u: jnp.exp(u * (u - twice)), 0.0, inside)  # u = x - t
+    large = jnp.where(near, limit, size)
     inverse = 0.5 / (large * large)
     term, total = large * 0 + 1, large * 0 + 1
-    for k in range(1, 12):
+    for k in range(1, terms):
         term = term * inverse * (2 * k - 1)
         total = total + term
     out = jnp.where(near, integral, 0.5 / large * total)
@@ -189,7 +233,7 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     >>> [round(float(v), 5) for v in special.sici(1.0)]
     [0.94608, 0.3374]
     """
-    y = as_float(x)
+    y = as_real(x)
     size = _odd_abs(y)
     near = size < 6
     inside, large = jnp.where(near, size, 1), jnp.where(near, 6, size)
@@ -216,7 +260,7 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     >>> [round(float(v), 5) for v in special.fresnel(1.0)]
     [0.43826, 0.77989]
     """
-    y = as_float(x)
+    y = as_real(x)
     size = _odd_abs(y)
     near = size < 4
     inside, large = jnp.where(near, size, 0), jnp.where(near | (size > 1e18), 4, size)
@@ -248,7 +292,7 @@ def spence(x: ArrayLike) -> Array:
     >>> print(special.spence(1.0))
     0.0
     """
-    y = as_float(x)
+    y = as_real(x)
     safe = jnp.where(y > 0, y, 1)
     large, small = safe > 1.5, safe < 0.5
     log = jnp.log(safe)
@@ -277,7 +321,7 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.hyp1f1(1.0, 1.0, 0.0))
     1.0
     """
-    p, q, y = promote_arrays("hyp1f1", a, b, x, broadcast=True)
+    p, q, y = promote_arrays("hyp1f1", a, b, x, domain="real", broadcast=True)
     is_negative = y < 0  # 13.1.27
     p, z = jnp.where(is_negative, q - p, p), jnp.abs(y)
     total = _sum_series(z, lambda k: (p + k - 1) / (q + k - 1) * z / k)
@@ -293,7 +337,7 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.hyp2f1(1.0, 1.0, 1.0, 0.0))
     1.0
     """
-    p, q, r, y = promote_arrays("hyp2f1", a, b, c, x, broadcast=True)
+    p, q, r, y = promote_arrays("hyp2f1", a, b, c, x, domain="real", broadcast=True)
     is_negative = y < 0  # 15.3.4
     z = jnp.where(is_negative, y / (y - 1), y)
     q2 = jnp.where(is_negative, r - q, q)
@@ -309,7 +353,7 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     >>> print(special.owens_t(0.0, 1.0).round(5))
     0.125
     """
-    height, slope = promote_arrays("owens_t", h, a, broadcast=True)
+    height, slope = promote_arrays("owens_t", h, a, domain="real", broadcast=True)
     square = (height * height)[..., None]
     # substitute t = tan(s)
     def f(s: Array) -> Array:
@@ -348,7 +392,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     order, start = arguments.check_int("v", v), arguments.check_int("n_iter", n_iter)
     if order < 0 or start <= order:
         raise ArgumentError(f"expected 0 <= v < n_iter, got {order} and {start}")
-    x = as_float(z)
+    x = as_real(z)
     zero = x == 0
     y = jnp.where(zero, 1, x)
     above, current = x * 0, x * 0 + 1e-30

@@ -1,7 +1,7 @@
 """Layer 1: tensor graph -> kernels -> commands. One file per pass, with one entry function.
 
-pipeline.py lists all passes, driver.py runs them, target_lowerings.py has what depends on the kind
-of target:
+pipeline.py lists all passes, driver.py runs them, pass_reports.py says why they did what they did,
+and target_lowerings.py has what depends on the kind of target:
 
     host        one outermost PAR range, of which a call runs lo..hi; scratch memory; LLVM text
     kernels     ``interp`` and ``null``: tiled kernels are taken as they are

@@ -27,14 +27,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from fnx.core.ir import ops
-from fnx.core.ir.cache import MEGABYTE, Cache, find_graphs, graph_bytes, memoized
+from fnx.core.ir.cache import MEGABYTE, Cache, find_graphs, graph_bytes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, toposort
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.support.config import config
 from fnx.core.support.errors import SpecError
@@ -94,6 +94,20 @@ class Pass(Record):
         if self.features is not None and self.features.isdisjoint(present):
             return False
         return self.needs is None or self.needs(state)
+
+
+def lift_to_bodies(run: Callable[..., UOp]) -> Callable[..., UOp]:
+    """Lift a function of FUNCTIONs without bodies to one that also rewrites each distinct body.
+    Both may also take the target."""
+    @wraps(run)
+    def on_each(fn: UOp, *target: Target) -> UOp:
+        rewritten: dict[UOp, UOp] = {}
+        for body in toposort([fn], into_functions=True):
+            if body.op is ops.FUNCTION:
+                src = tuple(substitute(body.src, rewritten))
+                rewritten[body] = run(body.with_operands(src), *target)
+        return rewritten[fn]
+    return on_each
 
 
 class PassTrace(Record):
@@ -185,15 +199,7 @@ def _check(state: Any, level: str, when: str) -> None:
         return
     try:
         for graph in find_graphs(state):
-            _is_legal(graph, level)
+            spec.check([graph], level)
     except SpecError as e:
         raise SpecError(f"{when}: {e.message}", hint="a fault of fnx: the pass made, or was "
                         "given, a node that the spec does not allow", loc=e.loc) from None
-
-
-@memoized
-def _is_legal(graph: UOp, level: str) -> bool:
-    spec.check([graph], level)
-    return True
-
-

@@ -19,7 +19,7 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline unroll_linalg complex_to_real plan_fft conv_input_gradient_to_contraction
+'inline unroll_linalg interleave_linalg complex_to_real plan_fft conv_input_gradient_to_contraction
 push_slice_through_reduce two_pass_scan simplify fuse_loop_into_kernel fold_transposes
 fold_comparisons one_hot_to_gather fuse_argreduce attention split_reduction
 split_concat_by_buffer_limit unique_results kernelize ranges fold_slices promote_to_compute_dtype
@@ -37,8 +37,8 @@ from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import COMPLEX, STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
-from fnx.core.ir.uop import UOp, ops_and_dtypes, substitute, toposort
-from fnx.core.support.errors import kernel_label
+from fnx.core.ir.uop import UOp, ops_and_dtypes
+from fnx.core.support.errors import Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
@@ -50,11 +50,11 @@ from fnx.lower.analysis.memory import (
     set_alignments,
     temporary_buffer,
 )
+from fnx.lower.analysis.program_lines import choose_lines
 from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.analysis.workload import may_have_products
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
-from fnx.lower.driver import Driver, Pass, PassTrace
-from fnx.lower.emit.sorting import generalize_length
+from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, build_kernels, reads_slices
@@ -87,12 +87,12 @@ from fnx.lower.tensor.split_reduction import split_reduction
 
 # Passes for rare ops are loaded on first use.
 complex_to_real = lazy_import("fnx.lower.tensor.complex_to_real", "complex_to_real")
-fft = lazy_import("fnx.lower.emit.fft")
 conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
 plan_fft = lazy_import("fnx.lower.tensor.plan_fft", "plan_fft")
 push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
                                         "push_slice_through_reduce")
+interleave_linalg = lazy_import("fnx.lower.tensor.interleave_linalg", "interleave_linalg")
 unroll_linalg = lazy_import("fnx.lower.tensor.unroll_linalg", "unroll_linalg")
 two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
 fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
@@ -104,8 +104,11 @@ is_candidate = lazy_import("fnx.lower.loops.loop_kernels", "is_candidate")
 arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
                                        "promote_to_compute_dtype")
-lapack = lazy_import("fnx.lower.emit.lapack")
 tile_attention = lazy_import("fnx.lower.attention.tile_attention", "tile_attention")
+opaque_launch = lazy_import("fnx.lower.opaque_launches", "opaque_launch")
+explain_full_kernels = lazy_import("fnx.lower.pass_reports", "explain_full_kernels")
+explain_loops = lazy_import("fnx.lower.pass_reports", "explain_loops")
+explain_regions = lazy_import("fnx.lower.pass_reports", "explain_regions")
 
 
 def lift_to_kernel(run: Callable[[UOp], UOp],
@@ -180,56 +183,6 @@ def loop_kernels(commands: UOp, target: Target) -> UOp:
     return converted
 
 
-def explain_loops(fn: UOp, _: UOp) -> list[str]:
-    """Report what becomes of each loop, and why."""
-    lines: list[str] = []
-
-    def report(loop: UOp, what: str) -> None:
-        lines.append(f"{kernel_label(f'{loop.op.name.lower()} {loop.arg.name}', loop.locs)}: "
-                     f"{what}")
-    lift_to_bodies(partial(fuse_loop_into_kernel, report=report))(fn)
-    return lines
-
-
-def explain_regions(fn: UOp, after: UOp) -> list[str]:
-    """Report what becomes of products that are only summed, and why."""
-    lines: list[str] = []
-    reader = Target("reader")
-
-    def report(product: UOp, what: str) -> None:
-        if fn is not after or not what.startswith("computed"):  # another target has other loops
-            lines.append(f"{kernel_label('product', product.locs)}: {what}")
-    for body in toposort([fn], into_functions=True):
-        if body.op is ops.FUNCTION and may_have_products(body):
-            tile_attention(body, reader, partial(predicted_time, target=reader), report)
-    return lines
-
-
-def explain_full_kernels(_: UOp, fusion: Fusion) -> list[str]:
-    """Report which kernels end early because they reached the work limit."""
-    lines = []
-    for i, g in enumerate(fusion.groups):
-        if g.overflow:
-            names = [kernel_label(node.op.name, node.locs) for node in dict.fromkeys(g.overflow)]
-            lines.append(f"group {i}: full ({g.work} additions): it reads {names[0]} from memory"
-                         + f", and {len(names) - 1} more" * (len(names) > 1))
-    return lines
-
-
-def lift_to_bodies(run: Callable[..., UOp]) -> Callable[..., UOp]:
-    """Lift a function of FUNCTIONs without bodies to one that also rewrites each distinct body.
-    Both may also take the target."""
-    @wraps(run)
-    def on_each(fn: UOp, *target: Target) -> UOp:
-        rewritten: dict[UOp, UOp] = {}
-        for body in toposort([fn], into_functions=True):
-            if body.op is ops.FUNCTION:
-                src = tuple(substitute(body.src, rewritten))
-                rewritten[body] = run(body.with_operands(src), *target)
-        return rewritten[fn]
-    return on_each
-
-
 @wraps(tile_attention)
 def tile_regions(fn: UOp, target: Target) -> UOp:  # its kernels need loops and vectors
     lowering = TARGET_LOWERINGS[target.kind]
@@ -281,6 +234,8 @@ TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
     Pass("unroll_linalg", lift_to_bodies(unroll_linalg), "tensor", "tensor",
          features=frozenset({ops.LINALG}), takes_target=True),
+    Pass("interleave_linalg", lift_to_bodies(interleave_linalg), "tensor", "tensor",
+         features=frozenset({ops.LINALG}), takes_target=True),
     Pass("complex_to_real", complex_to_real, "tensor", "tensor", features=COMPLEX),
     Pass("plan_fft", plan_transforms, "tensor", "tensor", features=frozenset({ops.FFT}),
          takes_target=True),
@@ -302,7 +257,8 @@ TENSOR_PASSES = (
     Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor",
          features=SELECT_OPS),
     Pass("attention", tile_regions, "tensor", "tensor", features=REDUCE_OPS, takes_target=True,
-         why=explain_regions, needs=partial(may_have_products, into_functions=True)),
+         why=partial(explain_regions, predicted_time),
+         needs=partial(may_have_products, into_functions=True)),
     *POST_ATTENTION_PASSES,
 )
 FUSION_PASSES = (
@@ -352,18 +308,21 @@ class Lowered(Record):
         block: its commands, and what their slots refer to.
         code: how to print each KERNEL.
         milliseconds: time of each pass.
+        lines: the user's lines of its trace, if they are known.
     """
 
     function: UOp
     block: Block
     code: dict[UOp, KernelCode]
     milliseconds: dict[str, float]
+    lines: frozenset[Location] = frozenset()
 
 
 def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
           on_kernel_ready: Callable[[KernelCode], None] | None = None,
           on_pass: Callable[[PassTrace], None] | None = None, donated: Sequence[int] = (),
-          schedules: Callable[[UOp], Schedule | None] | None = None) -> Lowered:
+          schedules: Callable[[UOp], Schedule | None] | None = None,
+          lines: frozenset[Location] = frozenset()) -> Lowered:
     """Lower a FUNCTION.
 
     Args:
@@ -377,6 +336,7 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
             bypassed.
         donated: parameters whose memory may be overwritten.
         schedules: returns the schedule of a generated kernel, or None: the heuristic chooses.
+        lines: the user's lines of its trace, if they are known: commands have no others.
     """
     driver = Driver(target, on_pass)
     code: dict[UOp, KernelCode] = {}
@@ -390,7 +350,7 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
                 printed.text()
 
     blocks = Blocks(driver, ready, schedules)
-    fn = driver.run(TENSOR_PASSES, fn)
+    traced, fn = fn, driver.run(TENSOR_PASSES, fn)
     donations = donated_pairs(fn, unique_results(fn).src, donated) if donated else ()
     block = blocks.lower(fn, dynamic_shapes, carried=donations)
     commands = driver.run(LOOP_PASSES, block.commands)
@@ -399,7 +359,9 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
     for run in accessors.all_execs(block.commands):
         if run.src[0].op is not ops.CALLBACK:
             ready(run.src[0])
-    return Lowered(fn, block, code, driver.milliseconds)
+    if lines:
+        block = block.replace(commands=choose_lines(block.commands, traced, lines))
+    return Lowered(fn, block, code, driver.milliseconds, lines)
 
 
 class Blocks:
@@ -470,52 +432,35 @@ class Blocks:
             bool(self.driver.target.max_buffers)))
         return block
 
-    def _launches(self, step: KernelStep, dynamic_shapes: bool, alignment: Callable[[UOp], int]
-                  ) -> Iterator[Launch]:
-        """Yield a kernel under its schedule, after the kernels that pack its operands."""
-        if step.kernel.op is ops.CALLBACK:
-            yield Launch(step.kernel, step.operands, (), step.locs, step.writes)
-            return
-        driver = self.driver
-        if step.kernel.op is ops.SORT:
-            shared = dynamic_shapes and TARGET_LOWERINGS[driver.target.kind].native_programs
-            sort, scalars = generalize_length(step.kernel) if shared else (step.kernel, ())
-            if not self.bodies:
-                self.ready(sort)
-            yield Launch(sort, step.operands, scalars, step.locs, step.writes)
-            return
-        if step.kernel.op is ops.FFT_STEP:
-            native = TARGET_LOWERINGS[driver.target.kind].native_programs
-            fft_step, scalars = (fft.generalize(step.kernel), fft.scalars(step.kernel)) if native \
-                else (step.kernel, ())
-            if not self.bodies:
-                self.ready(fft_step)
-            x, _, out = step.operands
-            in_place = ((out, x),) if isinstance(x, UOp) and isinstance(out, UOp) and \
-                step.kernel.arg.twiddles < 0 else ()
-            yield Launch(fft_step, step.operands, scalars, step.locs, step.writes, in_place)
-            return
-        if step.kernel.op is ops.LINALG:
-            native = TARGET_LOWERINGS[driver.target.kind].native_linalg
-            node, scalars = lapack.generalize_sizes(step.kernel) if native else (step.kernel, ())
-            if not self.bodies:
-                self.ready(node)
-            yield Launch(node, step.operands, scalars, step.locs, step.writes)
-            return
-        if dynamic_shapes and step.schedule is None:
-            step = canonicalize_operand_order(step)
+    def _schedule_input(self, step: KernelStep, dynamic_shapes: bool,
+                        alignment: Callable[[UOp], int]) -> ScheduleInput:
+        """Run the kernel passes, and look up the schedule of a generated kernel."""
         kernel = set_alignments(step.kernel, [alignment_of(o, alignment) for o in step.operands])
         # with many shapes few states recur
-        run_passes = driver.run if dynamic_shapes else driver.run_cached
+        run_passes = self.driver.run if dynamic_shapes else self.driver.run_cached
         work: ScheduleInput = run_passes(KERNEL_PASSES,
                                          ScheduleInput(kernel, step.schedule, dynamic_shapes,
                                                        is_generated=step.is_generated))
-        schedule = work.schedule
-        if schedule is None and not dynamic_shapes and self.schedules is not None:
-            schedule = self.schedules(work.kernel)
-        tiled: ScheduledKernels = driver.run_cached(TARGET_LOWERINGS[driver.target.kind].tiling,
-                                                    ScheduleInput(work.kernel, schedule))
-        shares, copies = driver.memoize("in place", step.kernel, lambda: (
+        if work.schedule is None and not dynamic_shapes and self.schedules is not None:
+            return work.replace(schedule=self.schedules(work.kernel))
+        return work
+
+    def _launches(self, step: KernelStep, dynamic_shapes: bool, alignment: Callable[[UOp], int]
+                  ) -> Iterator[Launch]:
+        """Yield a kernel under its schedule, after the kernels that pack its operands."""
+        lowering = TARGET_LOWERINGS[self.driver.target.kind]
+        if step.kernel.op is not ops.KERNEL:
+            launch: Launch = opaque_launch(step, lowering, dynamic_shapes)
+            if launch.kernel.op is not ops.CALLBACK and not self.bodies:
+                self.ready(launch.kernel)
+            yield launch
+            return
+        if dynamic_shapes and step.schedule is None:
+            step = canonicalize_operand_order(step)
+        work = self._schedule_input(step, dynamic_shapes, alignment)
+        tiled: ScheduledKernels = self.driver.run_cached(
+            lowering.tiling, ScheduleInput(work.kernel, work.schedule))
+        shares, copies = self.driver.memoize("in place", step.kernel, lambda: (
             aliasable_slots(step.kernel), copied_slots(step.kernel)))
         packed = [temporary_buffer(ref, work.scalars) for ref in tiled.temporaries]
         operands = [*step.operands, *packed]

@@ -380,7 +380,7 @@ TARGET_LOWERINGS = {"host": HOST, "kernels": KERNELS, "opencl": OPENCL, "nvptx":
 # ---- code generation ----------------------------------------------------------------------------
 
 
-lapack = lazy_import("fnx.lower.emit.lapack")
+linalg = lazy_import("fnx.lower.emit.linalg")
 inline_command_loop = lazy_import("fnx.lower.loops.inline_command_loop", "inline_command_loop")
 resumable_loop = lazy_import("fnx.lower.loops.resumable_loop", "resumable_loop")
 PACKAGES = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
@@ -428,7 +428,7 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     def text(symbol: str) -> str:
         kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
             fft.program(kernel, target.fma) if kernel.op is ops.FFT_STEP else \
-            lapack.program(kernel) if kernel.op is ops.LINALG else program()
+            linalg.program(kernel, target) if kernel.op is ops.LINALG else program()
         body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
 
@@ -438,9 +438,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     if kernel.op is ops.FFT_STEP:
         return KernelCode(key, lambda: fft.program(kernel, target.fma), text, fft.extents(kernel))
     if kernel.op is ops.LINALG:
-        return KernelCode(key, lambda: lapack.program(kernel), text,
-                          {"parallel": lapack.batch_size(kernel),
-                           "scratch": lapack.scratch(kernel)})
+        return KernelCode(key, lambda: linalg.program(kernel, target), text,
+                          linalg.extents(kernel, target))
     if kernel.op is ops.CMD_LOOP:
         return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))

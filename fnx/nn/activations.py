@@ -12,12 +12,11 @@ from fnx.core.array.array_operators import alias, apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
 from fnx.core.formulas import elementwise as rows
-from fnx.core.formulas import error_functions
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.formulas.formulas import logaddexp
 from fnx.core.ir import build, expr
 from fnx.core.ir.dtypes import default_width, float64
-from fnx.core.ir.expr import Expr, expm1, where
+from fnx.core.ir.expr import Expr, erfc, expm1, where
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
@@ -248,7 +247,7 @@ def _gelu_tanh(x: Expr) -> Expr:
 
 
 def _gelu_erf(x: Expr) -> Expr:
-    return 0.5 * x * error_functions.erfc(x * -sqrt(0.5))
+    return 0.5 * x * erfc(x * -sqrt(0.5))
 
 
 _docstr = DocTemplate(
@@ -324,7 +323,7 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
 
 
 @_docstr()
-def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
+def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
     """Return (x + sqrt(x**2 + b)) / 2, a smooth relu.
 
     Source: Barron, Squareplus: A Softplus-Like Algebraic Rectifier, 2021.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import fnx.numpy as jnp
-from fnx.core.array import axes, convert
+from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.eager_cache import lift_ints
 from fnx.core.array.promotion import as_node, as_operand, domain_node
 from fnx.core.ir import build, dtypes, expr, ops
 from fnx.core.ir.expr import Expr, exp, log, stop_gradient
@@ -107,9 +108,11 @@ def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = Non
 @_docstr("An Array without the axes, of a float dtype.",
          (_AXIS_ERROR, "ShapeError: the shapes do not broadcast."),
          axis="the axis or axes to reduce; None means all.",
+         return_sign="whether to return a pair: the logarithm of the absolute value, and the sign.",
          where="a boolean mask that broadcasts to a, of the elements to include.")
 def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
-              keepdims: bool = False, where: ArrayLike | None = None) -> Array:
+              keepdims: bool = False, return_sign: bool = False,
+              where: ArrayLike | None = None) -> Any:
     """Return log(sum(b * exp(a))), without overflow; -inf, with derivative 0, if all are -inf.
 
     >>> print(fnx.nn.logsumexp(fnx.numpy.asarray([1000.0])))
@@ -125,10 +128,12 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     max_value = _max_const(node, reduce_axes, only_finite=True)
     exps = exp(node - _expand_to(max_value, node))
     total = _reduce_keepdims(exps if factor is None else factor * exps, ops.ADD, reduce_axes)
-    out = expr.where(total.eq(0), -math.inf, log(total) + max_value).node
+    size = jnp.abs(Array(total.node)) if return_sign else Array(total.node)
+    out = expr.where(total.eq(0), -math.inf, log(Expr(size._node)) + max_value).node
+    results = [Array(out), *([jnp.sign(Array(total.node))] if return_sign else [])]
     if not keepdims:
-        out = build.reshape(out, tuple(n for i, n in enumerate(node.shape) if i not in reduce_axes))
-    return Array(out)
+        results = [jnp.squeeze(x, reduce_axes) for x in results]
+    return tuple(results) if return_sign else results[0]
 
 
 @_docstr("An Array without the axes, of a float dtype.",
@@ -142,16 +147,18 @@ def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = No
     >>> print(fnx.nn.logmeanexp(fnx.numpy.asarray([1000.0, 1000.0])))
     1000.0
     """
-    log_total = logsumexp(x, axis, keepdims=keepdims, where=where)
+    log_total: Array = logsumexp(x, axis, keepdims=keepdims, where=where)
     ones = jnp.ones_like(jnp.asarray(x), log_total.dtype)
     return log_total - jnp.log(jnp.sum(ones, axis, keepdims=keepdims, where=where))
 
 
+@lift_ints(x=0)
 @_docstr("An Array with one more axis.",
          ("DTypeError: x has a float or bool dtype.", "AxisError: the axis is out of range."),
          x="integers of any shape; those outside of 0..num_classes-1 give zeros.",
          axis="the position of the new axis in the result.")
-def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: int = -1) -> Array:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None,
+            axis: int = -1) -> Array:
     """Encode integers along a new axis: 1 at the index that equals the integer, 0 elsewhere.
 
     >>> fnx.nn.one_hot(fnx.numpy.asarray([1, 0]), 2)
@@ -169,15 +176,18 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
     label, position = (Expr(build.expand(x, shape)) for x in (
         build.reshape(node, (*node.shape[:at], 1, *node.shape[at:])),
         build.cast(class_ids, node.dtype)))
-    return Array(label.eq(position).cast(convert.parse_dtype(dtype)).node)
+    kind = convert.default_float() if dtype is None else convert.parse_dtype(dtype)
+    return Array(label.eq(position).cast(kind).node)
 
 
 @_docstr(raises=(_AXIS_ERROR,),
          axis="the axis or axes of mean and variance.",
+         algorithm="JAX's way to the variance; both are the mean of squared deviations here.",
          where="a boolean mask that broadcasts to x, of the elements in mean and variance.")
 def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None,
                 variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5,
-                where: ArrayLike | None = None) -> Array:
+                where: ArrayLike | None = None, *,
+                algorithm: Literal["fast", "stable"] = "fast") -> Array:
     """Return (x - mean) / sqrt(variance + epsilon).
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016.
@@ -185,6 +195,7 @@ def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None
     >>> print(fnx.nn.standardize(fnx.numpy.asarray([1.0, 3.0]), epsilon=0.0))
     [-1.  1.]
     """
+    arguments.check_choice("algorithm", algorithm, ("fast", "stable"))
     array = jnp.asarray(x)
     center = jnp.mean(array, axis, keepdims=True, where=where) if mean is None else \
         jnp.asarray(mean)

@@ -27,6 +27,7 @@ from fnx.numpy.shape_manipulation import ElementOrder
 device_transfer = lazy_import("fnx.device_transfer")
 indexing = lazy_import("fnx.numpy.indexing")
 math_functions = lazy_import("fnx.numpy.math_functions")
+device_registry = lazy_import("fnx.sharding.device_registry")
 sharding = lazy_import("fnx.sharding")
 
 
@@ -145,6 +146,15 @@ def _imag(x: Array) -> Array:
     return result
 
 
+def _unsharded(ndim: int) -> Any:
+    return sharding.NamedSharding(sharding.AbstractMesh((), ()),
+                                  sharding.PartitionSpec(*[None] * ndim))
+
+
+def _sharding_on(device: str) -> Any:
+    return sharding.SingleDeviceSharding(device_registry.device_by_name(device))
+
+
 def _sharding(x: Array) -> Any:
     return sharding.SingleDeviceSharding(device_transfer.device_of(x))
 
@@ -214,6 +224,7 @@ _OPERATOR_UFUNCS = frozenset((
 
 set_methods({"__array_ufunc__": _array_ufunc, "__array_namespace__": _array_namespace,
              "conj": conjugate, "_real": _real, "_imag": _imag, "_sharding": _sharding,
+             "_sharding_on": _sharding_on, "_unsharded": _unsharded,
              "_matmul": as_operator(contraction.matmul)})
 set_methods({f.__name__: f for f in (
     compress, conjugate, contraction.dot, contraction.matmul, composite_ufuncs.clip,

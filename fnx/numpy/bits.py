@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fnx.core.ir import build, dtypes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import DTypeError, ShapeError
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.base import moveaxis, ravel, sum
 from fnx.numpy.padding import pad
 
@@ -146,7 +146,7 @@ def _uint_dtype(bits: int) -> DType:
 
 
 @public_api
-def view(x: Array, dtype: convert.DTypeLike | None = None, type: None = None) -> Array:
+def view(x: Array, dtype: convert.DTypeLike | None = None, type: Any = None) -> Array:
     """Reinterpret the bits of x as another dtype. Another width changes the last axis.
 
     Args:
@@ -165,6 +165,9 @@ def view(x: Array, dtype: convert.DTypeLike | None = None, type: None = None) ->
     >>> jnp.zeros((2, 3), "int16").view("int8").shape
     (2, 6)
     """
+    if isinstance(dtype, int) and (type is None or isinstance(type, int)):
+        raise ArgumentError(f"view: expected a dtype, got {dtype}",
+                            hint="view reinterprets bits; for another shape write x.reshape(...)")
     arguments.check_choice("type", type, (None,))
     if dtype is None:
         return x

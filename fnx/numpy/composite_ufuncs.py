@@ -111,12 +111,13 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
 
 
 @public_api
-def round(a: ArrayLike, decimals: int = 0) -> Array:
+def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Round to the nearest multiple of 10**-decimals; ties round to even.
 
     Args:
         a: an Array or array-like of any shape and dtype.
         decimals: the number of decimal places; negative values round to tens, hundreds, ...
+        out: unsupported; must be None.
 
     Returns:
         An Array of the shape and dtype of a.
@@ -148,12 +149,13 @@ def round(a: ArrayLike, decimals: int = 0) -> Array:
 
 
 @public_api
-def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
-               neginf: ArrayLike | None = None) -> Array:
+def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
+               posinf: ArrayLike | None = None, neginf: ArrayLike | None = None) -> Array:
     """Replace NaN and infinities; infinities become the largest finite numbers by default.
 
     Args:
         x: an Array or array-like of any shape and dtype.
+        copy: accepted for compatibility with NumPy; as Arrays are immutable, it has no effect.
         nan: the replacement for NaN.
         posinf: the replacement for inf; by default the largest finite number.
         neginf: the replacement for -inf; by default the smallest finite number.
@@ -165,9 +167,11 @@ def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = No
     >>> print(jnp.nan_to_num(float("nan")))
     0.0
     """
+    arguments.check_bool("copy", copy)
     array = asarray(x)
     if array._dtype.is_complex:
-        parts = [nan_to_num(part, nan, posinf, neginf)._node for part in (array.real, array.imag)]
+        parts = [nan_to_num(part, copy, nan, posinf, neginf)._node
+                 for part in (array.real, array.imag)]
         return Array(build.complex_number(*parts))
     if not array._dtype.is_float:
         return array

@@ -27,10 +27,10 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.support.process import lazy_import
-from fnx.numpy.rearrange import matrix_diagonal
 
 device_transfer = lazy_import("fnx.device_transfer")
 einsum_paths = lazy_import("fnx.numpy.einsum_paths")
+matrices = lazy_import("fnx.core.formulas.matrices")
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
 
@@ -220,12 +220,13 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
 
 
 @public_api
-def outer(a: ArrayLike, b: ArrayLike) -> Array:
+def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Return the outer product of the flattened operands.
 
     Args:
         a: an Array or array-like of any shape and dtype.
         b: an Array or array-like of any shape and dtype.
+        out: unsupported; must be None.
 
     Returns:
         An Array of shape (a.size, b.size), of the common dtype.
@@ -284,7 +285,7 @@ def _axis_pairs(spec: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], t
 @public_api
 def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None,
-           optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None,
+           optimize: str | bool | Sequence[Sequence[int]] = "auto", out: None = None,
            out_sharding: Any = None, _dot_general: Callable[..., Any] | None = None) -> Array:
     """Evaluate an Einstein summation: a letter for each axis, ``...`` for the remaining ones.
 
@@ -360,7 +361,7 @@ def _take_diagonals(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
             raise ShapeError(f"einsum: expected equal lengths for index {label!r} in {spec!r}, got "
                              f"{x.shape[i]} and {x.shape[j]}")
         others = [a for a in range(len(labels)) if a not in (i, j)]
-        x = matrix_diagonal(build.permute(x, [*others, i, j]))
+        x = matrices.matrix_diagonal(build.permute(x, [*others, i, j]))
         labels = (*[labels[a] for a in others], label)
     return x, labels
 

@@ -73,7 +73,7 @@ def _check_order(order: MemoryOrder) -> None:
 
 
 @public_api
-def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: MemoryOrder = None,
+def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: MemoryOrder = "K",
           ndmin: int = 0) -> Array:
     """Create an Array as ``asarray`` does, in memory of its own and with at least ``ndmin`` axes.
 
@@ -207,7 +207,15 @@ ones_like = _filled_like(
     "jnp.ones_like(jnp.arange(2))", "Array([1, 1], dtype=int32)")
 
 
-empty_like = zeros_like
+@_like_docstr(prototype="an Array, or any object with a shape and a dtype.")
+def empty_like(prototype: ArrayLike, dtype: DTypeLike | None = None,
+               shape: ShapeLike | None = None) -> Array:
+    """Create an array with the shape and dtype of another; its contents are unspecified: here 0.
+
+    >>> jnp.empty_like(jnp.arange(2)).shape
+    (2,)
+    """
+    return zeros_like(prototype, dtype, shape)
 
 
 def _static(name: str, x: Any) -> Any:

@@ -194,7 +194,7 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = T
 @_docstr('A QRResult of Q and R; an Array R for "r"; the pair of LAPACK\'s results for "raw".',
          (*_ANY_SHAPE, "ArgumentError: there is no such mode."),
          mode='"reduced": k = min(m, n) columns in Q; "complete": m columns; "r": only R; "raw": '
-              "the reflectors, transposed, and their factors.")
+              'the reflectors, transposed, and their factors; "full": the same as "reduced".')
 def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """Return the QR factorization of matrices: Q has orthonormal columns, R is upper triangular.
 
@@ -206,7 +206,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
      [0. 1.]]
     """
     x = as_matrices("qr", a)
-    if mode not in ("reduced", "complete", "r", "raw"):
+    if mode not in ("reduced", "complete", "r", "raw", "full"):
         raise ArgumentError('expected mode "reduced", "complete", "r" or "raw", got '
                             f"{mode!r}")
     if mode == "raw":

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import promotion
-from fnx.core.array.api_boundary import asarray, dtype_and_weak, join_dtypes, public_api
+from fnx.core.array.api_boundary import asarray, join_dtypes, public_api
+from fnx.core.array.api_boundary import dtype_and_weak as operand_dtype
 from fnx.core.array.array import Array
+from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.eager_cache import register_key_parts
 from fnx.core.ir import dtypes, low_precision
@@ -34,6 +36,8 @@ class ScalarType:
     >>> import numpy as np
     >>> float32(1), np.dtype(float32)
     (Array(1., dtype=float32), dtype('float32'))
+    >>> np.int32 in {int32}
+    True
     """
 
     __slots__ = ("_declared", "__name__")
@@ -70,7 +74,7 @@ class ScalarType:
             return self._type is other_dtype
 
     def __hash__(self) -> int:
-        return hash(self.dtype)
+        return hash(self.dtype.type)  # as NumPy's scalar type, which it is equal to
 
 
 register_key_parts(ScalarType, lambda t: (t._declared,))
@@ -194,7 +198,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
     >>> result_type(int32, 1.0)
     dtype('float32')
     """
-    kinds = map(_dtype_and_weak, args)
+    kinds = map(dtype_and_weak, args)
     t, _ = join_dtypes([(dtypes.default_width(t), weak) for t, weak in kinds]
                        if config.truncate else kinds)
     return low_precision.public_dtype(dtypes.default_width(t) if config.truncate else t)
@@ -221,13 +225,16 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype[Any]:
 
 
 def _promote(args: Sequence[Any]) -> DType:
-    return join_dtypes(map(_dtype_and_weak, args))[0]
+    return join_dtypes(map(dtype_and_weak, args))[0]
 
 
-def _dtype_and_weak(x: Any) -> tuple[DType, bool]:
+def dtype_and_weak(x: Any) -> tuple[DType, bool]:
+    """Return the (dtype, weak) of an operand, a ShapeDtypeStruct or a dtype."""
     if isinstance(x, (ScalarType, np.dtype, type, str, DType)):
         return dtypes.as_dtype(x), x is int or x is float or x is complex
-    return dtype_and_weak(promotion.as_operand(x))
+    if isinstance(x, ShapeDtypeStruct):
+        return x._aval.dtype, x.weak_type
+    return operand_dtype(promotion.as_operand(x))
 
 
 class FloatLimits:
@@ -305,11 +312,11 @@ def finfo(dtype: Any) -> np.finfo[Any] | FloatLimits:
 
 
 @public_api
-def iinfo(dtype: Any) -> np.iinfo[Any] | IntegerLimits:
+def iinfo(int_type: Any) -> np.iinfo[Any] | IntegerLimits:
     """Return the limits of an integer dtype.
 
     Args:
-        dtype: an integer dtype.
+        int_type: an integer dtype.
 
     Returns:
         A ``numpy.iinfo``, or an object with its attributes.
@@ -320,7 +327,7 @@ def iinfo(dtype: Any) -> np.iinfo[Any] | IntegerLimits:
     >>> iinfo("int32").max, iinfo("int4").max
     (2147483647, 7)
     """
-    t = dtypes.as_dtype(dtype)
+    t = dtypes.as_dtype(int_type)
     if not t.is_integer:
         raise DTypeError(f"expected an integer dtype, got {t}", hint="use finfo")
     return np.iinfo(t.np) if t.np.names is None else IntegerLimits(t)

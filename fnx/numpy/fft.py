@@ -215,8 +215,7 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None =
 
 @_docstr(_REAL)
 def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """Return the transform, which is real, of numbers of which half are given: the others are
-    conjugate.
+    """Return the transform, which is real, of numbers whose other half is conjugate.
 
     >>> print(jnp.fft.hfft(jnp.asarray([1.0, 2.0, 3.0])))
     [ 8. -2.  0. -2.]
@@ -269,8 +268,7 @@ def ifftn(a: ArrayLike, s: ShapeLike | None = None, axes: Sequence[int] | None =
 @_docstr(raises=(*_SHAPE_ERRORS, "DTypeError: the numbers are complex."))
 def rfftn(a: ArrayLike, s: ShapeLike | None = None, axes: Sequence[int] | None = None,
           norm: str | None = None) -> Array:
-    """Return the transform of real numbers along several axes, of the last one for frequencies 0
-    to n / 2.
+    """Return the transform of real numbers along axes; along the last frequencies are 0 to n / 2.
 
     >>> jnp.fft.rfftn(jnp.ones((4, 6))).shape
     (4, 4)
@@ -324,8 +322,7 @@ def ifft2(a: ArrayLike, s: ShapeLike | None = None, axes: Sequence[int] = (-2, -
 @_docstr(raises=(*_SHAPE_ERRORS, "DTypeError: the numbers are complex."))
 def rfft2(a: ArrayLike, s: ShapeLike | None = None, axes: Sequence[int] = (-2, -1),
           norm: str | None = None) -> Array:
-    """Return the transform of real numbers along two axes, of the last one for frequencies 0 to
-    n / 2.
+    """Return the transform of real numbers along two axes; of the last, for 0 to n / 2.
 
     >>> jnp.fft.rfft2(jnp.ones((4, 6))).shape
     (4, 4)

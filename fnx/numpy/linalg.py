@@ -15,7 +15,6 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 from fnx.core.support.process import lazy_import
-from fnx.numpy.contraction import matmul, tensordot
 from fnx.numpy.norms import norm
 
 vector_math = lazy_import("fnx.numpy.vector_math")
@@ -125,6 +124,34 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"expected two vectors, got shapes {a.shape} and {b.shape}")
     return a[:, None] * b
+
+
+_product_docstr = _docstr.replace(
+    axes="n, to contract the last n axes of x1 with the first n of x2; or (axes of x1, of x2).")
+
+
+@_product_docstr("An Array of the common dtype.")
+def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None) -> Array:
+    """Return the matrix product.
+
+    >>> print(jnp.linalg.matmul(jnp.eye(2), jnp.ones(2)))
+    [1. 1.]
+    """
+    return base.matmul(x1, x2, precision=precision,
+                       preferred_element_type=preferred_element_type)
+
+
+@_product_docstr("An Array of the common dtype.")
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, *, axes: Any = 2, precision: PrecisionLike = None,
+              preferred_element_type: DTypeLike | None = None) -> Array:
+    """Contract pairs of axes.
+
+    >>> jnp.linalg.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
+    return base.tensordot(x1, x2, axes, precision=precision,
+                          preferred_element_type=preferred_element_type)
 
 
 @_docstr("An Array of a float dtype, without the last two axes.",

@@ -27,6 +27,7 @@ from fnx.numpy.decompositions import (
 )
 from fnx.numpy.math_functions import real
 from fnx.numpy.norms import norm
+from fnx.numpy.vector_math import cross
 from fnx.transforms.custom.jvp import custom_jvp
 
 __all__ = ["SlogdetResult", "cond", "det", "inv", "lstsq", "matrix_rank", "pinv", "slogdet",
@@ -119,18 +120,14 @@ def inv(a: ArrayLike) -> Array:
 
 
 def _small_det(a: Array) -> Array:
-    """Return the determinants of matrices of up to 3 rows."""
+    """Return the determinants of matrices of up to 2 rows."""
     n = a.shape[-1]
     e = [[a[..., i, j] for j in range(n)] for i in range(n)]
     if n == 0:
         return base.ones(a.shape[:-2], a.dtype)
     if n == 1:
         return e[0][0]
-    if n == 2:
-        return e[0][0] * e[1][1] - e[0][1] * e[1][0]
-    return e[0][0] * (e[1][1] * e[2][2] - e[1][2] * e[2][1]) \
-        - e[0][1] * (e[1][0] * e[2][2] - e[1][2] * e[2][0]) \
-        + e[0][2] * (e[1][0] * e[2][1] - e[1][1] * e[2][0])
+    return e[0][0] * e[1][1] - e[0][1] * e[1][0]
 
 
 def _diagonal(x: Array) -> Array:
@@ -143,8 +140,23 @@ def _parity(pivots: Array, dtype: Any) -> Array:
     return (1 - 2 * moved).astype(dtype)
 
 
+def _det_3(a: Array) -> Array:
+    """Return the determinants of matrices of 3 rows: a pivot times what elimination leaves."""
+    top, *others = [[a[..., i, j] for j in range(3)] for i in range(3)]
+    for i, row in enumerate(others):
+        is_larger = abs(row[0]) > abs(top[0])
+        pairs = [(base.where(is_larger, y, x), base.where(is_larger, -x, y))
+                 for x, y in zip(top, row)]
+        top, others[i] = (list(column) for column in zip(*pairs))
+    pivot = base.where(top[0] == 0, 1, top[0])
+    (p, q), (r, s) = ([x - row[0] / pivot * y for x, y in zip(row[1:], top[1:])] for row in others)
+    return top[0] * (p * s - q * r)
+
+
 @custom_jvp[[Array], Array]
 def _lu_det(a: Array) -> Array:
+    if a.shape[-1] == 3:
+        return _det_3(a)
     lu, pivots, _ = apply_routine("lu", a)
     return _parity(pivots, a.dtype) * _diagonal(lu).prod(-1)
 
@@ -152,7 +164,14 @@ def _lu_det(a: Array) -> Array:
 @_lu_det.defjvp
 def _lu_det_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (a,), (t,) = primals, tangents
-    return _lu_det(a), (base.swapaxes(adjugate(a), -1, -2) * t).sum((-1, -2))
+    cofactors = _cofactors(a) if a.shape[-1] == 3 else base.swapaxes(adjugate(a), -1, -2)
+    return _lu_det(a), (cofactors * t).sum((-1, -2))
+
+
+def _cofactors(a: Array) -> Array:
+    """Return the cofactors of matrices of 3 rows, which are products of two of these."""
+    rows = [a[..., i, :] for i in range(3)]
+    return base.stack([cross(rows[i - 2], rows[i - 1]) for i in range(3)], -2)
 
 
 @custom_jvp[[Array], Array]
@@ -185,7 +204,7 @@ def det(a: ArrayLike) -> Array:
     -2.0
     """
     x = as_matrices("det", a, square=True)
-    return _small_det(x) if x.shape[-1] <= 3 else _lu_det(x)
+    return _small_det(x) if x.shape[-1] <= 2 else _lu_det(x)
 
 
 @custom_jvp[[Array], tuple[Array, Array]]
@@ -199,13 +218,23 @@ def _sign_and_log(diagonal: Array, sign: Array) -> tuple[Array, Array]:
     return sign * base.sign(diagonal).prod(-1), base.log(abs(diagonal)).sum(-1)
 
 
-@_log_det.defjvp
+@custom_jvp[[Array], tuple[Array, Array]]
+def _log_det_by_reflections(a: Array) -> tuple[Array, Array]:
+    reflectors, taus = apply_routine("geqrf", a)
+    reflections = (taus[..., :-1] != 0).sum(-1) % 2
+    return _sign_and_log(_diagonal(reflectors), (1 - 2 * reflections).astype(a.dtype))
+
+
 def _log_det_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Any, Any]:
     (a,), (t,) = primals, tangents
     sign, log = _log_det(a)
     rate = _diagonal(solve_matrices(a, t)).sum(-1)
     turn = sign * (rate - real(rate)) if a._dtype.is_complex else base.zeros_like(sign)
     return (sign, log), (turn, real(rate))
+
+
+_log_det.defjvp(_log_det_jvp)
+_log_det_by_reflections.defjvp(_log_det_jvp)
 
 
 @_docstr("A SlogdetResult of sign and logarithm, without the last two axes; 0 and -inf of singular "
@@ -223,12 +252,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     x = as_matrices("slogdet", a, square=True)
     if method not in (None, "lu", "qr"):
         raise ArgumentError(f'expected method None, "lu" or "qr", got {method!r}')
-    if method == "qr":
-        reflectors, taus = apply_routine("geqrf", x)
-        reflections = (taus[..., :-1] != 0).sum(-1) % 2
-        sign = (1 - 2 * reflections).astype(x.dtype)
-        return SlogdetResult(*_sign_and_log(_diagonal(reflectors), sign))
-    return SlogdetResult(*_log_det(x))
+    return SlogdetResult(*(_log_det_by_reflections(x) if method == "qr" else _log_det(x)))
 
 
 # ---- pseudo-inverses and least squares ----------------------------------------------------------
@@ -266,9 +290,8 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
 
 def _pinv(x: Array, tolerance: Array, hermitian: bool) -> Array:
     u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
-    cutoff = tolerance[..., None] * s[..., :1]
-    inverse = base.where(s > cutoff, 1 / s, 0)
-    return adjoint(vh) @ (inverse[..., None] * adjoint(u))
+    divisor = base.where(s > tolerance[..., None] * s[..., :1], s, math.inf)
+    return adjoint(vh) @ (adjoint(u) / divisor[..., None])
 
 
 pinv_of = custom_jvp[[Array, Array, bool], Array](_pinv, nondiff_argnums=(2,))
@@ -318,12 +341,40 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     return rank
 
 
+def _is_used(s: Array, cutoff: float) -> Array:
+    """Return which singular values do not count as zero."""
+    return (s > 0) & (s >= cutoff * s[0])
+
+
+def _solve_least_squares(a: Array, b: Array, cutoff: float) -> Array:
+    u, s, vh = singular_values(a, False, True)
+    used = _is_used(s, cutoff)
+    inverse = base.where(used, 1 / base.where(used, s, 1), 0)
+    return adjoint(vh) @ (inverse[:, None] * (adjoint(u) @ b))
+
+
+_least_squares = custom_jvp[[Array, Array, float], Array](_solve_least_squares,
+                                                          nondiff_argnums=(2,))
+
+
+@_least_squares.defjvp
+def _least_squares_jvp(cutoff: float, primals: tuple[Array, Array], tangents: tuple[Array, Array]
+                       ) -> tuple[Array, Array]:
+    """As that of the pseudo-inverse, without gaps between singular values."""
+    (a, b), (t, t_b) = primals, tangents
+    x, p = _least_squares(a, b, cutoff), pinv_of(a, asarray(cutoff, a._dtype.real.np), False)
+    rest, th = b - a @ x, adjoint(t)
+    rate = p @ (t_b - t @ x) + p @ (adjoint(p) @ (th @ rest))
+    adjoint_part = th @ (adjoint(p) @ x)
+    return x, rate + adjoint_part - p @ (a @ adjoint_part)
+
+
 @_docstr("(x, residuals, rank, singular values): x minimizes the 2-norm of b - a x.",
          ("ShapeError: a is not a matrix, or the rows do not match.",),
          b="a vector of length m, or a matrix of m rows.",
          rcond="singular values below rcond times the largest count as zero; by default eps max(m, "
                "n).",
-         numpy_resid="whether the residuals are empty where NumPy's are.")
+         numpy_resid="whether the residuals are empty where NumPy's are, which depends on values.")
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
           ) -> tuple[Array, Array, Array, Array]:
     """Return the least-squares solutions of ``a @ x == b``, from singular values.
@@ -342,12 +393,10 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid
         out = base.zeros((n, columns.shape[1]), x.dtype)
     else:
         cutoff = _epsilon(x) * max(m, n) if rcond is None else rcond if rcond >= 0 else _epsilon(x)
-        u, s, vh = singular_values(x, False, True)
-        used = (s > 0) & (s >= cutoff * s[0])
-        rank = used.sum()
-        inverse = base.where(used, 1 / base.where(used, s, 1), 0)
-        out = adjoint(vh) @ (inverse[:, None] * (adjoint(u) @ columns))
-    if numpy_resid and m <= n:
+        _, s, _ = singular_values(x, False, True)
+        rank = _is_used(s, cutoff).sum()
+        out = _least_squares(x, columns, cutoff)
+    if numpy_resid and (m <= n or bool(rank < n)):
         residuals = base.zeros((0,), x.dtype)
     else:
         residuals = (abs(columns - x @ out)**2).sum(0)

@@ -190,15 +190,17 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     return x
 
 
-@_docstr(seq_of_zeros="the roots: a vector.",
+@_docstr(seq_of_zeros="the roots: a vector; or a square matrix.",
          raises=("ShapeError: the input is a matrix; eigenvalues are not implemented.",))
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """Return the monic polynomial with the given roots.
+    """Return the monic polynomial with the given roots, or the eigenvalues of a matrix as roots.
 
     >>> jnp.poly(jnp.asarray([1.0, -1.0]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    zeros, = promote_arrays("poly", _coeffs(seq_of_zeros))
+    x, = promote_arrays("poly", asarray(seq_of_zeros))
+    is_matrix = x.ndim == 2 and x.size and x.shape[0] == x.shape[1]
+    zeros: Array = linalg.eigvals(x) if is_matrix else _coeffs(x)
     if not zeros.size:
         return ones_like(zeros, shape=())
     out = ones_like(zeros, shape=(1,))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import arguments, array_operators, axes
+from fnx.core.array import arguments, array_operators, axes, updates
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import ReadMode, TakeMode
 from fnx.core.array.array import Array, ArrayLike
@@ -15,9 +15,12 @@ from fnx.core.ir import build
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ShapeError
+from fnx.core.support.process import lazy_import
 from fnx.numpy.creation import arange
 from fnx.numpy.shape_manipulation import moveaxis, ravel, reshape, wrap_like
 from fnx.numpy.ufuncs import maximum, minimum, remainder
+
+matrices = lazy_import("fnx.core.formulas.matrices")
 
 __all__ = ["diag", "diagonal", "flip", "repeat", "roll", "take", "take_along_axis", "tile"]
 
@@ -221,24 +224,8 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     down, right = (max(0, -offset), max(0, offset))
     count = max(0, min(n - down, m - right))
     bounds = [*[(0, k) for k in x.shape[:-2]], (down, down + count), (right, right + count)]
-    return wrap_like(x, matrix_diagonal(build.shrink(x._node, bounds) if count else
+    return wrap_like(x, matrices.matrix_diagonal(build.shrink(x._node, bounds) if count else
                                         build.shrink(x._node, [*bounds[:-2], (0, 0), (0, 0)])))
-
-
-def matrix_diagonal(x: UOp) -> UOp:
-    """Return the diagonal of the last two axes, both of length n.
-
-    Padded by n elements, they reshape to rows of n + 1, of which column 0 is the diagonal.
-    """
-    *batch, n, _ = x.shape
-    if n < 2:
-        return build.reshape(x, (*batch, n))
-    no_pad = [(0, 0)] * len(batch)
-    flat = build.pad(build.reshape(x, (*batch, n * n)), [*no_pad, (0, n)],
-                     False if x.dtype.is_bool else 0)
-    rows = build.reshape(flat, (*batch, n, n + 1))
-    column = build.shrink(rows, [*[(0, k) for k in batch], (0, n), (0, 1)])
-    return build.reshape(column, (*batch, n))
 
 
 @public_api
@@ -312,12 +299,13 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     if mode == "clip":
         index = maximum(index, 0)
     read_mode: ReadMode = "fill" if mode in (None, "fill") else "clip"
-    return array_operators.at_get(x, (slice(None),) * ax + (index,), read_mode, fill_value)
+    return updates.at_get(x, (slice(None),) * ax + (index,), read_mode, fill_value)
 
 
 @public_api
 def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
-                    mode: ReadMode = None, fill_value: ArrayLike | None = None) -> Array:
+                    mode: ReadMode = None, fill_value: ArrayLike | None = None, *,
+                    wrap_negative_indices: bool | None = None) -> Array:
     """Return the elements that an index array of the same rank selects along an axis.
 
     Args:
@@ -326,6 +314,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         axis: the axis; None flattens both first.
         mode: how out-of-bounds indices read: "fill" (default), "clip" or "promise_in_bounds".
         fill_value: the value of out-of-bounds elements in mode "fill".
+        wrap_negative_indices: whether negative indices count from the end; by default True.
 
     Returns:
         An Array of the shape that arr and indices broadcast to, with the length of indices along
@@ -352,6 +341,10 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
     ax = axes.normalize_axis(axis, x.ndim)
     shape = axes.broadcast_shapes(
         *[(*s[:ax], 1, *s[ax + 1:]) for s in (x.shape, index.shape)])
+    arguments.check_optional_bool("wrap_negative_indices", wrap_negative_indices)
+    if wrap_negative_indices is False:
+        at = Expr(index.astype(int)._node)
+        index = Array(where(at < 0, x.shape[ax] if mode in (None, "fill") else 0, at).node)
     entries: list[Any] = []
     for i, n in enumerate(shape):
         if i == ax:
@@ -361,6 +354,6 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         else:
             iota = build.reshape(build.iota(n), tuple(n if j == i else 1 for j in range(x.ndim)))
             entries.append(Array(iota))
-    out = array_operators.at_get(x, tuple(entries), mode or "fill", fill_value)
+    out = updates.at_get(x, tuple(entries), mode or "fill", fill_value)
     out_shape = (*shape[:ax], index.shape[ax], *shape[ax + 1:])
     return wrap_like(x, build.expand(out._node, out_shape))

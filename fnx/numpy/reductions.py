@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from fnx.core.array import arguments, axes, convert
@@ -18,7 +19,7 @@ from fnx.core.ir.expr import Expr, isnan, where
 from fnx.core.ir.expr import where as chosen
 from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.ir.ops import Op
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.support.config import config
 from fnx.core.support.errors import ShapeError
 from fnx.core.support.process import lazy_import
@@ -113,10 +114,14 @@ _docstr = DocTemplate(
 
 @_docstr.family("An Array without the reduced axes, of ``dtype``, else that of the elements.",
                 a="an Array or array-like of any shape and dtype; bool counts as int32.",
-                dtype="the dtype to accumulate in, and of the result.")
+                dtype="the dtype to accumulate in, and of the result.",
+                promote_integers="whether integers narrower than the default int become it.")
 def _accumulation(monoid: Op, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
                   out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
-                  where: ArrayLike | None = None) -> Array:
+                  where: ArrayLike | None = None, promote_integers: bool = True) -> Array:
+    if dtype is None and not promote_integers:
+        x = asarray(a)
+        dtype = dtypes.int32 if x._dtype.is_bool else x.dtype
     return _reduce("integer", monoid, a, axis, dtype, keepdims, initial, where)
 
 
@@ -187,6 +192,7 @@ def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, ddof: float = 0) -> 
 _statistic_docstr = _docstr.replace(
     dtype="the dtype to compute in; by default that of a, or the default float for bool and "
           "integers.",
+    mean="the mean, with the reduced axes of length 1; by default it is computed.",
     ddof="the number subtracted from the number of elements in the divisor.",
     correction="the same as ``ddof``; overrides it.", returns="An Array without the reduced axes.")
 
@@ -206,12 +212,14 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 @_statistic_docstr.family()
 def _spread(has_root: bool, a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, ddof: float = 0, keepdims: bool = False, *,
-            where: ArrayLike | None = None, correction: float | None = None) -> Array:
+            where: ArrayLike | None = None, mean: ArrayLike | None = None,
+            correction: float | None = None) -> Array:
     delta = arguments.check_number("ddof", ddof) if correction is None else \
         arguments.check_number("correction", correction)
     operand = domain_node("inexact", a, dtype)
     node = build.to_compute(operand)
-    center = build.expand(_mean(node, axis, True, where), node.shape)
+    center = build.expand(_mean(node, axis, True, where) if mean is None else
+                          as_node(asarray(mean), node.dtype), node.shape)
     deviation = build.sub(node, center)
     parts = [build.real(deviation), build.imag(deviation)] if node.dtype.is_complex else [deviation]
     squares = [Expr(part)**2 for part in parts]
@@ -231,7 +239,7 @@ std = _spread(
 
 @_docstr(raises=("AxisError: an axis is out of range or repeated.",
                  "ShapeError: the reduction is over zero elements."))
-def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the range of values: the maximum minus the minimum.
 
     >>> print(jnp.ptp(jnp.asarray([1.0, 3.0])))
@@ -242,7 +250,7 @@ def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
 
 @public_api
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
-          dtype: DTypeLike | None = None) -> Array:
+          dtype: DTypeLike | None = None, out: None = None) -> Array:
     """Return the sum of a diagonal.
 
     Args:
@@ -251,6 +259,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
         axis1: the axis of rows.
         axis2: the axis of columns.
         dtype: the dtype of the result; by default that of a, or int32 for bool.
+        out: unsupported; must be None.
 
     Returns:
         An Array without the two axes.
@@ -321,7 +330,8 @@ cumulative = lazy_import("fnx.core.formulas.cumulative", "cumulative")
                  "AxisError: the axis is out of range."),
                 axis="the axis to search; None searches the flattened array.")
 def _arg_extreme(monoid: Op, a: ArrayLike, axis: int | None = None, out: None = None,
-                 keepdims: bool = False) -> Array:
+                 keepdims: bool | None = None) -> Array:
+    arguments.check_optional_bool("keepdims", keepdims)
     x = asarray(a)
     node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
     if axis is None:
@@ -376,9 +386,22 @@ def _cumulative(step: tuple[Op, str], a: ArrayLike, axis: int | None = None,
     if axis is None:
         node, axis = build.reshape(node, (math.prod(node.shape),)), 0
     monoid, name = step
-    result = cumulative(node, axes.normalize_axis(axis, len(node.shape)), monoid, name=name)
-    return Array(build.cast(result, operand.dtype))
+    at = axes.normalize_axis(axis, len(node.shape))
+    return Array(build.cast(cumulative_along(node, at, monoid, False, name), operand.dtype))
 
+
+def cumulative_along(x: UOp, axis: int, monoid: Op, reverse: bool, name: str) -> UOp:
+    """Compute all partial reductions along an axis, an equation of this name in jaxprs."""
+    result = cumulative(x, axis, monoid, reverse, name)
+    return set_composite(result, name, _BY_PARAMS[monoid], [x], axis=axis, reverse=reverse)
+
+
+def _cumulative_by_params(monoid: Op, x: Any, *, axis: int, reverse: bool) -> Array:
+    return Array(cumulative(asarray(x)._node, axis, monoid, reverse))
+
+
+_BY_PARAMS = {monoid: partial(_cumulative_by_params, monoid)
+              for monoid in (ops.ADD, ops.MUL, ops.MAX, ops.MIN)}
 
 cumsum = _cumulative(
     (ops.ADD, "cumsum"), "cumsum", "Return the cumulative sum along an axis.",

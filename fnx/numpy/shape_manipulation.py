@@ -7,9 +7,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from fnx.core.array import arguments, array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -41,7 +44,7 @@ def shape(a: Any) -> tuple[int, ...]:
     >>> shape([[1, 2]])
     (1, 2)
     """
-    return asarray(a).shape
+    return _dims(a)
 
 
 @public_api
@@ -57,7 +60,7 @@ def ndim(a: Any) -> int:
     >>> ndim([[1, 2]])
     2
     """
-    return asarray(a).ndim
+    return len(_dims(a))
 
 
 @public_api
@@ -74,8 +77,15 @@ def size(a: Any, axis: AxisLike = None) -> int:
     >>> size([[1, 2]], 0)
     1
     """
-    x = asarray(a)
-    return math.prod([x.shape[i] for i in axes.sorted_axes(axis, x.ndim)])
+    dims = _dims(a)
+    return math.prod([dims[i] for i in axes.sorted_axes(axis, len(dims))])
+
+
+def _dims(a: Any) -> tuple[int, ...]:
+    """Return the lengths of the axes of an array-like or a ShapeDtypeStruct; None has no axes."""
+    if a is None:
+        return ()
+    return a.shape if isinstance(a, ShapeDtypeStruct) else asarray(a).shape
 
 
 def wrap_like(x: Array, node: UOp) -> Array:
@@ -97,7 +107,7 @@ _docstr = DocTemplate(
          copy="accepted for NumPy compatibility; as Arrays are immutable, it has no effect.",
          raises=("ShapeError: the number of elements differs.",
                  "ArgumentError: the ``order`` is unknown."))
-def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder = "C", *,
+def reshape(a: ArrayLike, shape: ShapeLike, order: ElementOrder = "C", *,
             copy: bool | None = None) -> Array:
     """Return the elements in another shape; one length may be -1, which is inferred.
 
@@ -123,6 +133,8 @@ def _reverse_axes(node: UOp) -> UOp:
 
 def _resolve_shape(x: Array, shape: Any) -> tuple[int, ...]:
     """Resolve the -1 of a shape argument."""
+    if getattr(shape, "ndim", None) == 1:  # an array of lengths
+        shape = np.asarray(shape).tolist()
     lengths = list(shape) if isinstance(shape, (tuple, list)) else [shape]
     inferred = [i for i, n in enumerate(lengths) if type(n) is int and n == -1]
     if len(inferred) > 1:
@@ -172,7 +184,15 @@ def _permutation(x: Array, axes_arg: Sequence[int]) -> tuple[int, ...]:
     return order
 
 
-permute_dims = transpose
+@_docstr(raises=("AxisError: the axes are not a permutation.",),
+         axes="the axis of a for each axis of the result.")
+def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
+    """Permute the axes; the name of the array API standard.
+
+    >>> jnp.permute_dims(jnp.zeros((2, 3)), (1, 0)).shape
+    (3, 2)
+    """
+    return transpose(a, axes)
 
 
 @_docstr(raises=("AxisError: the axis is out of range.",), axis1="the first axis.",
@@ -218,9 +238,11 @@ def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
 
     >>> jnp.expand_dims(jnp.zeros(3), 0).shape
     (1, 3)
+    >>> jnp.expand_dims(jnp.zeros(3), range(2)).shape
+    (1, 1, 3)
     """
     x = asarray(a)
-    positions = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    positions = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     new = axes.normalize_axis_tuple(positions, x.ndim + len(positions))
     lengths = iter(x.shape)
     shape = tuple(1 if i in new else next(lengths) for i in range(x.ndim + len(positions)))
@@ -331,16 +353,27 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = Non
     return out if dtype is None else array_operators.astype(out, dtype)
 
 
-concat = concatenate
+@_docstr("An Array of the common dtype.", arrays="Arrays whose other axes agree.",
+         axis="the axis; None flattens the arrays first.",
+         raises=("ArgumentError: there are no arrays.", "ShapeError: the other axes differ.",
+                 "AxisError: the axis is out of range."))
+def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
+    """Concatenate arrays along an existing axis; the name of the array API standard.
+
+    >>> jnp.concat([jnp.zeros(1), jnp.ones(2)])
+    Array([0., 1., 1.], dtype=float32)
+    """
+    return concatenate(arrays, axis)
 
 
 @public_api
-def stack(arrays: Any, axis: int = 0, dtype: DTypeLike | None = None) -> Array:
+def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays of one shape along a new axis.
 
     Args:
         arrays: Arrays of one shape.
         axis: the position of the new axis in the result.
+        out: unsupported; must be None.
         dtype: the dtype of the result; by default the common one.
 
     Returns:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.uop import UOp
@@ -64,9 +65,11 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     return Array(build.flip(node, [ax]) if descending else node, x.weak)
 
 
-@_docstr("An Array of the default int dtype and the shape of ``a``; a vector if ``axis`` is None.")
+@_docstr("An Array of the shape of ``a``; a vector if ``axis`` is None.",
+         dtype="of the indices; by default int.")
 def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
-            stable: bool = True, descending: bool = False) -> Array:
+            stable: bool = True, descending: bool = False,
+            dtype: DTypeLike | None = None) -> Array:
     """Return the indices that sort an array along an axis. Equal elements keep their order.
 
     >>> jnp.argsort(jnp.asarray([3.0, 1.0, 2.0]))
@@ -74,15 +77,16 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     """
     x, ax = _sort_args(a, axis, kind, order, stable, descending)
     if not descending:
-        return _as_index(sort_along([x._node], ax, 1, [-1])[0])
+        return _as_index(sort_along([x._node], ax, 1, [-1])[0], dtype)
     reversed_index, = sort_along([build.flip(x._node, [ax])], ax, 1, [-1])
     last = build.const_like(reversed_index, max(0, x.shape[ax] - 1))
-    return _as_index(build.sub(last, build.flip(reversed_index, [ax])))
+    return _as_index(build.sub(last, build.flip(reversed_index, [ax])), dtype)
 
 
-def _as_index(node: UOp) -> Array:
-    """Cast indices to the default int dtype."""
-    return Array(build.cast(node, convert.default_int()))
+def _as_index(node: UOp, dtype: DTypeLike | None = None) -> Array:
+    """Cast indices to a dtype, by default int."""
+    kind = convert.default_int() if dtype is None else convert.parse_dtype(dtype)
+    return Array(build.cast(node, kind))
 
 
 @_docstr("A complex Array of the shape of ``a``.")

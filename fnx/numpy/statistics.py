@@ -37,6 +37,7 @@ from fnx.numpy.base import (
     sum,
 )
 from fnx.numpy.base import where as chosen
+from fnx.numpy.math_functions import conj, imag, real
 
 __all__ = [
     "average", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "nanargmax", "nanargmin",
@@ -300,7 +301,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         weighted = deviations * w
         lost = delta if aweights is None else delta * sum(w * asarray(aweights)) / total
         count = total - lost
-    out = (deviations @ weighted.T) / clip(asarray(count).astype(x.dtype), 0)
+    out = (deviations @ conj(weighted.T)) / clip(real(asarray(count).astype(x.dtype)), 0)
     return out.reshape(()) if out.shape == (1, 1) else out
 
 
@@ -325,5 +326,8 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.ndim:
         return c / c
-    size = sqrt(c.diagonal())
-    return clip(c / size[:, None] / size[None, :], -1.0, 1.0)
+    size = sqrt(real(c.diagonal()))
+    c = c / size[:, None] / size[None, :]
+    if c._dtype.is_complex:
+        return clip(real(c), -1.0, 1.0) + 1j * clip(imag(c), -1.0, 1.0)
+    return clip(c, -1.0, 1.0)

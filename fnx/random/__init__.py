@@ -1,6 +1,6 @@
 """Random numbers from explicit keys: Threefry-2x32 in counter mode, with JAX's bits.
 
-The same key gives the same bits as JAX 0.10 (``jax_threefry_partitionable``, its default), and
+The same key gives the same bits as JAX 0.10, whatever ``jax_threefry_partitionable`` is, and
 from these the same uniform, normal, ... numbers up to the rounding of log. Element i of an array
 depends only on the key and i, so random numbers fuse like any elementwise computation.
 

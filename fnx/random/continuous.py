@@ -490,6 +490,6 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: DTypeLike |
     if min(rows, columns) < 0:
         raise ArgumentError(f"expected n >= 0 and m >= 0, got {n} and {m}")
     size = (*axes.normalize_shape(shape), max(rows, columns), min(rows, columns))
-    q, r = jnp.linalg.qr(normal(key, size, float_dtype(dtype)))
+    q, r = jnp.linalg.qr(normal(key, size, dtype))
     out: Array = q * jnp.sign(jnp.diagonal(r, 0, -2, -1))[..., None, :]
     return jnp.swapaxes(out, -1, -2) if rows < columns else out

@@ -9,15 +9,18 @@ import numpy as np
 
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
-from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array import Array, ArrayLike, from_numpy
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.eager_cache import lift_ints
 from fnx.core.array.promotion import as_node
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.expr import Expr
+from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
+from fnx.core.scope import scope
+from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
@@ -47,7 +50,10 @@ def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array
     Array((), dtype=key<fry>) of words [0 7]
     """
     _check_impl(impl, dtype)
-    return Array(_make_keys(build.const(0, dtypes.uint32), _seed_word(seed)))
+    if isinstance(seed, (int, np.integer)) and not scope.is_open():  # no kernel for each seed
+        return from_numpy(np.array(int(seed) & 0xFFFFFFFF, np.uint64).view(dtypes.key_fry.np))
+    keys = _make_keys(build.const(0, dtypes.uint32), _seed_word(seed))
+    return Array(set_composite(keys, "random_seed", _seed_key, [asarray(seed)._node], impl="fry"))
 
 
 @_docstr("An Array of uint32, of shape (2,); every function of keys accepts it.",
@@ -59,6 +65,8 @@ def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
     Array([0, 7], dtype=uint32)
     """
     _check_impl(impl)
+    if isinstance(seed, (int, np.integer)) and not scope.is_open():
+        return from_numpy(np.array([0, int(seed) & 0xFFFFFFFF], np.uint32))
     return Array(stack_pair(build.const(0, dtypes.uint32), _seed_word(seed)))
 
 
@@ -166,19 +174,68 @@ def _threefry(words: tuple[UOp, UOp], high: UOp, low: UOp) -> tuple[UOp, UOp]:
 
 
 def random_words(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
-    """Return two random words for each element; the counter is its row-major index."""
+    """Return two random words for each element; the counter is its row-major index.
+
+    Without ``config.threefry_partitionable``, a counter is two numbers: the index, and the index
+    plus the number of elements.
+    """
     n = math.prod(shape)
     if n >= 1 << 32:
         raise ArgumentError(f"expected fewer than 2**32 random elements, got shape {shape}",
                             hint="split the key and draw in parts")
     low = build.reshape(build.iota(n, dtypes.uint32), shape)
-    return _threefry(words, build.const_like(low, 0), low)
+    if config.threefry_partitionable:
+        return _threefry(words, build.const_like(low, 0), low)
+    return _threefry(words, low, build.add(low, build.const_like(low, n)))
 
 
 def random_uint32(words: tuple[UOp, UOp], shape: Shape) -> Expr:
     """Return 32 random bits for each element."""
-    one, two = map(Expr, random_words(words, shape))
-    return one ^ two
+    if config.threefry_partitionable:
+        one, two = map(Expr, random_words(words, shape))
+        bits = one ^ two
+    else:
+        bits = Expr(build.reshape(_words_in_halves(words, math.prod(shape)), shape))
+    return _record_draw(bits, words, 32, shape)
+
+
+def _record_draw(bits: Expr, words: tuple[UOp, UOp], width: int, shape: Shape) -> Expr:
+    """Record random bits as a draw by the typed key that words are of, if they are of one."""
+    low = words[1].src
+    if low and low[0].src and low[0].src[0].dtype is dtypes.key_fry:
+        set_composite(bits.node, "random_bits", _draw_bits, [low[0].src[0]], bit_width=width,
+                      shape=shape)
+    return bits
+
+
+def _draw_bits(key: Any, *, bit_width: int, shape: Shape) -> Array:
+    t = dtypes.as_dtype(f"uint{bit_width}")
+    return Array(random_uints(single_key_words(key), shape, t).node)
+
+
+def _words_in_halves(words: tuple[UOp, UOp], n: int) -> UOp:
+    """Return n random words: the first words of n / 2 counters, then their second words. Of an odd
+    n, 0 stands for the counter that is missing."""
+    half = (n + 1) // 2
+    first = Expr(build.iota(half, dtypes.uint32))
+    second = first + half
+    second = where(second >= n, 0, second) if n % 2 else second
+    pair = _threefry(words, first.node, second.node)
+    return build.shrink(build.concat(pair, 0), [(0, n)])
+
+
+def random_bits(words: tuple[UOp, UOp], shape: Shape, bits: int) -> Expr:
+    """Return random bits for each element, at most 32, as uint32; what is above them is random or
+    0."""
+    n, parts = math.prod(shape), 32 // bits
+    if config.threefry_partitionable or parts == 1:
+        return random_uint32(words, shape)
+    count = -(-n // parts)  # words of several elements each, the lowest bits first
+    word = build.expand(build.reshape(_words_in_halves(words, count), (count, 1)), (count, parts))
+    part = build.expand(build.reshape(build.iota(parts, dtypes.uint32), (1, parts)), (count, parts))
+    shifted = Expr(word) >> Expr(part) * bits
+    flat = build.reshape(shifted.node, (count * parts,))
+    return Expr(build.reshape(build.shrink(flat, [(0, n)]), shape))
 
 
 def random_uints(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
@@ -186,13 +243,23 @@ def random_uints(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
     one high.
     """
     if t.bits < 64:
-        return random_uint32(words, shape).cast(t)
+        return random_bits(words, shape, t.bits).cast(t)
     high, low = (Expr(w).cast(t) for w in random_words(words, shape))
-    return high << 32 | low
+    return _record_draw(high << 32 | low, words, 64, shape)
+
+
+def _new_words(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
+    """Return the two words of each of several new keys."""
+    if config.threefry_partitionable:
+        return random_words(words, shape)
+    n = math.prod(shape)
+    pairs = build.reshape(build.concat(random_words(words, (n,)), 0), (n, 2))
+    one, two = (build.reshape(build.shrink(pairs, [(0, n), (i, i + 1)]), shape) for i in (0, 1))
+    return one, two
 
 
 def split_words(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
-    one, two = random_words(words, (n,))
+    one, two = _new_words(words, (n,))
     return [(build.reshape(build.shrink(one, [(i, i + 1)]), ()),
              build.reshape(build.shrink(two, [(i, i + 1)]), ())) for i in range(n)]
 
@@ -204,9 +271,18 @@ def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
 
     >>> a, b = fnx.random.split(fnx.random.key(0))
     """
-    return _wrap_like(key, *random_words(single_key_words(key), axes.normalize_shape(num)))
+    shape = axes.normalize_shape(num)
+    keys = _wrap_like(key, *_new_words(single_key_words(key), shape))
+    if keys._dtype is dtypes.key_fry:
+        set_composite(keys._node, "random_split", _split, [asarray(key)._node], shape=shape)
+    return keys
 
 
+def _split(key: Any, *, shape: Shape) -> Array:
+    return split(key, shape)
+
+
+@lift_ints(data=1)
 @_docstr("A key.", (ONE_KEY,))
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     """Derive a new key from a key and an integer, such as the number of a step.
@@ -218,7 +294,10 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         low = build.const(int(data) & 0xFFFFFFFF, dtypes.uint32)
     else:
         low = as_node(asarray(data), dtypes.uint32)
-    return _wrap_like(key, *_threefry(single_key_words(key), build.const_like(low, 0), low))
+    new = _wrap_like(key, *_threefry(single_key_words(key), build.const_like(low, 0), low))
+    if new._dtype is dtypes.key_fry:
+        set_composite(new._node, "random_fold_in", fold_in, [asarray(key)._node, low])
+    return new
 
 
 @_docstr("An Array of uint32, with a last axis of length 2.")
@@ -230,7 +309,10 @@ def key_data(keys: ArrayLike) -> Array:
     """
     key_array = asarray(keys)
     words = _key_words(key_array)
-    return Array(stack_pair(*words)) if key_array._dtype is dtypes.key_fry else key_array
+    if key_array._dtype is not dtypes.key_fry:
+        return key_array
+    node = stack_pair(*words)
+    return Array(set_composite(node, "random_unwrap", key_data, [key_array._node]))
 
 
 @public_api
@@ -260,4 +342,13 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
     if words._dtype is not dtypes.uint32:
         raise DTypeError(f"expected uint32 key data, got {words._dtype}",
                          hint='convert them with .astype("uint32")')
-    return Array(_make_keys(*_key_words(words)))
+    keys = _make_keys(*_key_words(words))
+    return Array(set_composite(keys, "random_wrap", _wrap, [words._node], impl="fry"))
+
+
+def _seed_key(seed: Any, *, impl: Any) -> Array:
+    return key(seed)
+
+
+def _wrap(words: Any, *, impl: Any) -> Array:
+    return wrap_key_data(words)

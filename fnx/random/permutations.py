@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core.array import array_operators, axes, convert
+from fnx.core.array import arguments, array_operators, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
@@ -17,7 +17,9 @@ from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope, storage
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
-from fnx.numpy import cumsum
+from fnx.lax.sorting import top_k
+from fnx.numpy import cumsum, log
+from fnx.random.inverse_cdf import gumbel
 from fnx.random.keys import random_uint32, single_key_words, split_words
 from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform
 
@@ -94,7 +96,8 @@ def _sort_by(word: UOp, values: UOp) -> UOp:
 
 @public_api
 def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
-           p: ArrayLike | None = None, axis: int = 0) -> Array:
+           p: ArrayLike | None = None, axis: int = 0,
+           mode: Literal["high", "low"] | None = None) -> Array:
     """Draw random elements of an array along an axis, or of 0..a-1.
 
     Args:
@@ -104,6 +107,7 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
         replace: whether an element may be drawn twice.
         p: probabilities of the elements; by default equal.
         axis: the axis of a along which to draw.
+        mode: "low", "high" or None: the range of Gumbel noise, which is the same for all here.
 
     Returns:
         An Array of the shape, of the dtype of a; int32 if a is an int.
@@ -112,12 +116,14 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
         ShapeError: ``key`` is not a single key.
         ArgumentError: there are more draws than elements, without replacement.
         ShapeError: p has another shape.
-        NotBuiltError: p is given without replacement.
+
+    Source: without replacement, p's logarithms and Gumbel noise are sorted (Vieira, 2014).
 
     >>> import fnx.random
     >>> fnx.random.choice(fnx.random.key(0), 5, (2,), replace=False).shape
     (2,)
     """
+    arguments.check_choice("mode", mode, ("high", "low", None))
     size = axes.normalize_shape(shape)
     count = math.prod(size)
     array = None if isinstance(a, int) else asarray(a)
@@ -128,11 +134,8 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
         hint = "use replace=True" if n else "pass at least one element"
         raise ArgumentError(f"choice: expected at least {required} elements to "
                             f"draw {count} from, got {n}", hint=hint)
-    if p is not None and not replace:
-        raise NotBuiltError("choice: expected p=None with replace=False",
-                            hint="weighted sampling without replacement is not implemented yet")
     if p is not None:
-        index = _weighted_indices(key, p, n, size)
+        index = _weighted_indices(key, p, n, size, replace)
     elif replace:
         index = randint(key, size, 0, n)
     else:
@@ -142,12 +145,16 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     return array_operators.get_item(array, (slice(None),) * at + (index,))
 
 
-def _weighted_indices(key: Any, p: Any, n: int, size: Shape) -> Array:
+def _weighted_indices(key: Any, p: Any, n: int, size: Shape, replace: bool) -> Array:
     weights = asarray(p)
     if weights.shape != (n,):
         raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
                          hint="pass one probability per element")
-    cdf = cumsum(weights.astype(convert.default_float()) if not weights._dtype.is_float
-                 else weights)
+    if not weights._dtype.is_float:
+        weights = weights.astype(convert.default_float())
+    if not replace:
+        noisy = gumbel(key, (n,), weights.dtype) + log(weights)
+        return top_k(noisy, math.prod(size))[1].reshape(size)
+    cdf = cumsum(weights)
     targets = cdf[-1] * (1 - uniform(key, size, cdf.dtype))
     return (cdf < targets[..., None]).sum(-1)

@@ -10,6 +10,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.eager_cache import lift_ints
 from fnx.core.array.promotion import as_node, as_operand
 from fnx.core.ir import build, dtypes, expr
 from fnx.core.ir.dtypes import DType
@@ -21,7 +22,7 @@ from fnx.core.support.process import lazy_import
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import (
     ONE_KEY,
-    random_uint32,
+    random_bits,
     random_uints,
     random_words,
     single_key_words,
@@ -86,7 +87,7 @@ def unit_uniform(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
     """Draw uniform numbers in [0, 1): random bits as mantissas of numbers in [1, 2), minus 1."""
     if t.bits < 64:
         drawn_bits = 8 if t.mantissa < 8 else t.bits
-        mantissa = random_uint32(words, shape) & (1 << drawn_bits) - 1
+        mantissa = random_bits(words, shape, drawn_bits) & (1 << drawn_bits) - 1
         ones = t.bias << t.mantissa  # the bits of 1.0
         return (mantissa >> drawn_bits - t.mantissa | ones).cast(uint_dtype(t)).bitcast(t) - 1
     high, low = map(Expr, random_words(words, shape))  # 52 bits of the 64; every step is exact
@@ -128,6 +129,7 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     return Array(build.cast(uniform_between(single_key_words(key), low, high).node, t))
 
 
+@lift_ints(minval=2, maxval=3)
 @sampler_docs(
     raises=(ONE_KEY, "DTypeError: ``dtype`` is not such an integer dtype.", BOUNDS_RAISE[-1]),
     maxval="the upper bound, exclusive; broadcasts to the shape.",

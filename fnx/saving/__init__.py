@@ -38,6 +38,9 @@ _SINGLE_LEAF = "value"  # the name of the leaf if the tree is a single leaf
 
 
 def _find_format(path: Any) -> tuple[str, ModuleType]:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"expected a path, got {type(path).__name__}",
+                            hint="the path comes first: fnx.save(path, tree)")
     name = os.fspath(path)
     module = _FORMATS.get(os.path.splitext(name)[1]) if isinstance(name, str) else None
     if module is None:
@@ -66,7 +69,8 @@ def _leaf_data(name: str, leaf: Any) -> NDArray:
         t = _NUMBER_TYPES.get(type(leaf))
         if t is None and not isinstance(leaf, np.ndarray | np.generic):
             raise DTypeError(f"expected an array or a number, got {type(leaf).__name__}",
-                             hint="leave it out of the tree, or make it part of its structure")
+                             hint="save the arrays and numbers only, such as {'params': params}; "
+                                  "build the rest again when you load")
         data = np.asarray(leaf, None if t is None else t.np)
         return np.ascontiguousarray(convert.to_numpy(
             data, dtypes.as_dtype(data.dtype.newbyteorder("=")))).reshape(data.shape)
@@ -124,7 +128,8 @@ def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True)
         path: of a ``.safetensors`` or ``.npz`` file.
         like: a tree with the expected structure, shapes and dtypes, such as the initial state of a
             training; its leaves may be ``ShapeDtypeStruct``. A leaf that is a number, a NumPy array
-            or weakly typed there is so in the result. None: return a dict of Arrays by name.
+            or weakly typed there is so in the result; if a number became an array of its kind (a
+            count, in a jitted step), it is that. None: return a dict of Arrays by name.
         verify: whether to check the elements against the checksums in the file, which reads all of
             it.
 
@@ -187,11 +192,14 @@ def _restore_leaf(path: str, name: str, value: NDArray, like: Any) -> Any:
         raise CheckpointError(f"leaf {name} of like: expected an array or a number, got "
                               f"{type(like).__name__}")
     actual = dtypes.as_dtype(value.dtype)
+    if type(like) in _NUMBER_TYPES and actual != t and (actual.kind, value.shape) == (t.kind, ()):
+        return _to_array(value, False)  # a number that became an array in the first step
     if (actual, value.shape) != (t, shape):
         raise CheckpointError(
             f"{path}: expected {t}{list(shape)} at {name}, got {actual}{list(value.shape)}",
             hint="load without like= and convert" if value.shape == shape else
-            "was it saved from another model?")
+            "the file is from a model of other shapes: build like= as that model does, or load "
+            "without like= and convert")
     if type(like) in _NUMBER_TYPES:
         return value.item()
     if isinstance(like, np.ndarray):

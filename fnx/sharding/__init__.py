@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,13 @@ import numpy as np
 from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError, lazy_module
+from fnx.core.support.errors import (
+    ArgumentError,
+    NotBuiltError,
+    ShapeError,
+    UnknownNameError,
+    lazy_module,
+)
 from fnx.core.support.record import Record
 from fnx.sharding.device_registry import Device, devices
 from fnx.transforms.jit import jit
@@ -153,6 +160,16 @@ class Sharding:
     is_fully_replicated = is_fully_addressable = True
     num_devices = 1
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise. JAX itself, given an array of fnx, asks its sharding for private attributes."""
+        imported = sys.modules.get("jax")
+        is_jax_itself = imported is not None and "fnx" not in str(imported.__spec__)
+        raise UnknownNameError(
+            "sharding of a fnx Array", name, dir(type(self)),
+            "an Array was given to JAX itself: call fnx.as_jax.install() before anything imports "
+            "jax, so that libraries such as optax run on fnx" if is_jax_itself else
+            "help(fnx.sharding) lists its attributes")
+
     @property
     def device_set(self) -> set[Device]:
         """The devices."""
@@ -163,9 +180,21 @@ class Sharding:
         """The devices of this process."""
         return set(devices())
 
+    @property
+    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+        """The devices in order, which orbax reads."""
+        return tuple(self.device_set)
+
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a shard: that of the array."""
         return tuple(global_shape)
+
+    def devices_indices_map(self, global_shape: Sequence[int]
+                            ) -> dict[Device, tuple[slice, ...]]:
+        """Return which part of an array each device holds: all of it."""
+        return {device: (slice(None),) * len(global_shape) for device in self.device_set}
+
+    addressable_devices_indices_map = devices_indices_map
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether two shardings are equivalent: all are."""
@@ -223,6 +252,11 @@ class NamedSharding(Sharding):
         if unknown:
             raise ArgumentError(f"expected axes of {mesh}, got {unknown}")
         self.mesh, self.spec, self.memory_kind = mesh, spec, memory_kind
+
+    def update(self, **changes: Any) -> NamedSharding:
+        """Return a sharding with another mesh, spec or memory kind."""
+        return NamedSharding(**{"mesh": self.mesh, "spec": self.spec,
+                                "memory_kind": self.memory_kind, **changes})
 
     def __repr__(self) -> str:
         items = ", ".join(map(repr, self.spec)) + "," * (len(self.spec) == 1)
@@ -403,16 +437,25 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
         dynamic = [i for i in range(len(args)) if i not in static]
         axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
 
-        def per_part(*parts: Any) -> Any:
+        def per_part(*parts: Any, **named: Any) -> Any:
             filled = list(args)
             for i, part in zip(dynamic, parts):
                 filled[i] = part
-            return fun(*filled, **kwargs)
+            return fun(*filled, **named)
         mapped_axes = tuple([axes[i] for i in dynamic])
+        for i, axis in zip(dynamic, mapped_axes):
+            for x in tree.leaves(args[i]) if isinstance(axis, int) else ():
+                _check_one_part(np.shape(x), axis, i)
         return vmap(per_part, in_axes=mapped_axes, out_axes=out_axes, axis_name=axis_name,
                     axis_size=1)(
-            *[args[i] for i in dynamic])
+            *[args[i] for i in dynamic], **kwargs)
     return jit(mapped, static_argnums=static, donate_argnums=donate_argnums)
+
+
+def _check_one_part(shape: Sequence[int], axis: int, i: int) -> None:
+    if -len(shape) <= axis < len(shape) and shape[axis] != 1:
+        raise ShapeError(f"pmap: expected a mapped axis of length 1, as there is one device; got "
+                         f"{shape[axis]} at args[{i}]", hint="use vmap instead")
 
 
 def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_specs: Any = None,

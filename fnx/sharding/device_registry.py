@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.config import DEVICES, GPUS, config
-from fnx.core.support.errors import ArgumentError, DeviceError, lazy_module
+from fnx.core.support.errors import ArgumentError, DeviceError, UnknownDeviceError, lazy_module
 from fnx.core.support.process import lazy_import
 
 __all__ = [
@@ -32,7 +32,8 @@ class Device:
     [CpuDevice(id=0)]
     """
 
-    id = process_index = local_hardware_id = 0
+    id = process_index = local_hardware_id = host_id = task_id = 0
+    runtime_type = "fnx"
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
@@ -66,6 +67,10 @@ class Device:
         return {"bytes_in_use": stats["held"] - stats["free"], "bytes_reserved": stats["held"],
                 "bytes_limit": device.driver.limits.memory}
 
+    def addressable_memories(self) -> list[Any]:
+        """Return the kinds of memory besides the one that all arrays are in: none."""
+        return []
+
     def synchronize_all_activity(self) -> None:
         """Wait until all work submitted to the device is done."""
         _get_device(self.platform).synchronize()
@@ -89,8 +94,8 @@ def open_device(backend: Any) -> Device:
     if backend == "gpu":
         return _first_gpu()
     if backend not in DEVICES:
-        raise ArgumentError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
-                            hint="use fnx.devices(name) to open a device by name")
+        raise UnknownDeviceError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
+                                 hint="use fnx.devices(name) to open a device by name")
     _get_device(backend)
     return device_by_name(backend)
 
@@ -100,13 +105,16 @@ def _first_gpu() -> Device:
     for name in GPUS:
         if name in DEVICES:
             try:
-                _get_device(name)
+                driver = _get_device(name).driver
             except DeviceError as error:
                 reasons.append(error.message)
             else:
-                return device_by_name(name)
+                if not driver.is_processor:
+                    return device_by_name(name)
+                reasons.append(f"{name}: {driver.kind} computes on a processor")
     raise DeviceError(f"expected a GPU: {'; '.join(reasons)}",
-                      hint='use fnx.devices("cpu"), which is always available')
+                      hint='use fnx.devices("cpu"), which is always available, or open one '
+                           'that computes on a processor by its name')
 
 
 @validate_call
@@ -114,14 +122,14 @@ def devices(backend: str | None = None) -> list[Device]:
     """Return all devices of a platform.
 
     Args:
-        backend: a name as in ``config.device``; "gpu": the first available GPU; None:
-            ``config.device``.
+        backend: a name as in ``config.device``; "gpu": the first available GPU, not a driver
+            that computes on a processor; None: ``config.device``.
 
     Returns:
         A list of one Device.
 
     Raises:
-        ArgumentError: an unknown name.
+        UnknownDeviceError: no device has this name.
         DeviceError: the device is not available; the message has the package or file searched.
 
     >>> devices()

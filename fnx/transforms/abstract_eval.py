@@ -1,26 +1,28 @@
-"""``eval_shape``, ``make_jaxpr``, ``closure_convert``, ``typeof``: trace without running."""
+"""``eval_shape``, ``closure_convert``, ``typeof``: trace without running."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fnx.core.array import tree
-from fnx.core.array.abstract_values import ShapedArray
+from fnx.core.array.abstract_values import AbstractValue, ShapedArray
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.call_validation import validate_call
-from fnx.core.ir import ops
-from fnx.core.levels import show
+from fnx.core.ir import build, ops
 from fnx.core.support.errors import ArgumentError, FnxError
-from fnx.core.tracing.trace import ClosedFunction, function_name, inline_function, trace
-from fnx.transforms.transformed import Transformed
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from fnx.core.tracing.state import State
+from fnx.core.tracing.trace import (
+    ClosedFunction,
+    TracedFunction,
+    function_name,
+    inline_function,
+    trace,
+)
 
 
 @public_api
@@ -33,77 +35,18 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     {'sum': ShapeDtypeStruct(shape=(3,), dtype=float32)}
 
     Args:
-        fun: a pure function of pytrees of arrays.
+        fun: a pure function of pytrees of arrays; it may also return ShapeDtypeStructs.
         args: arrays, or anything with ``shape`` and ``dtype``.
         kwargs: the same, by name.
 
     Returns:
         A pytree like the result, of ShapeDtypeStructs.
     """
-    closed = _trace_closed(fun, args, kwargs, "eval_shape")
-    return closed.out_tree.unflatten([_shape_struct(a) for a in closed.outs])
+    def arrays(*args: Any, **kwargs: Any) -> Any:
+        return tree.map(_zeros_of_struct, fun(*args, **kwargs))
 
-
-def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
-               return_shape: bool = False) -> Transformed[P, Any]:
-    """Make a function that returns the graph of ``fun`` instead of running it.
-
-    >>> import fnx
-    >>> print(fnx.make_jaxpr(lambda x: 2 * x + 1)(3.0))
-    function <lambda>(x0: float32[])
-      t0 = x0 * 2 + 1                                               # float32[]  ...
-      return t0
-
-    Args:
-        fun: a pure function of pytrees of arrays.
-        static_argnums: positional arguments that are passed to ``fun`` unchanged.
-        return_shape: whether to also return the shapes of the result.
-
-    Returns:
-        A function with the arguments of ``fun``. It returns a Graph, which prints as formulas; or
-        (this, a pytree of ShapeDtypeStructs like the result).
-    """
-    return _MakeJaxpr(fun, static_argnums=static_argnums, return_shape=return_shape)
-
-
-class Graph:
-    """The graph of a function, for printing.
-
-    Attributes:
-        function: its FUNCTION, of its inputs and then its captures.
-        consts: the arrays that it closes over.
-        in_avals: shapes and dtypes of the inputs.
-        out_avals: shapes and dtypes of the results.
-    """
-
-    def __init__(self, closed: ClosedFunction, inputs: Sequence[Aval]) -> None:
-        self.function = closed.function
-        self.consts = [Array(c) for c in closed.captures]
-        self.in_avals = [_shape_struct(a) for a in inputs]
-        self.out_avals = [_shape_struct(a) for a in closed.outs]
-
-    def __repr__(self) -> str:
-        return show.pretty(self.function)
-
-
-class _MakeJaxpr(Transformed[P, Any]):
-    kind = "make_jaxpr"
-    summary = "The graph of the function, whose arguments it takes."
-
-    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        nums, return_shape = self._options.values()
-        static = {i % max(len(args), 1) for i in ((nums,) if isinstance(nums, int) else nums)}
-        dynamic = [x for i, x in enumerate(args) if i not in static]
-
-        def of_rest(*values: Any, **kwargs: Any) -> Any:
-            remaining = iter(values)
-            return self._f(*[x if i in static else next(remaining) for i, x in enumerate(args)],
-                           **kwargs)
-
-        closed = _trace_closed(of_rest, tuple(dynamic), kwargs, self.kind, self._name)
-        graph = Graph(closed, [_aval(x) for x in tree.leaves((tuple(dynamic), kwargs))])
-        shapes = closed.out_tree.unflatten([_shape_struct(a) for a in closed.outs])
-        return (graph, shapes) if return_shape else graph
+    traced = trace_function(arrays, args, kwargs, "eval_shape", function_name(fun))[0]
+    return traced.out_tree.unflatten([_shape_struct(x._aval) for x in traced.outs])
 
 
 @public_api
@@ -155,7 +98,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
 
 
 @validate_call
-def typeof(x: Any) -> ShapedArray:
+def typeof(x: Any) -> AbstractValue:
     """Return the shape and dtype of an array, or of what can become one.
 
     >>> import fnx
@@ -166,8 +109,11 @@ def typeof(x: Any) -> ShapedArray:
         x: an array, also a traced one, or anything that can be converted to one.
 
     Returns:
-        A ShapedArray, which is a ShapeDtypeStruct.
+        A ShapedArray, which is a ShapeDtypeStruct; an AbstractRef of a reference.
     """
+    if isinstance(x, State):
+        aval: AbstractValue = x.aval
+        return aval
     return ShapedArray.of(x._aval if type(x) is Array else public_api(_aval, "typeof")(x))
 
 
@@ -179,8 +125,15 @@ def trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], by: str
     return closed, [_aval(x) for x in leaves], in_tree
 
 
-def _trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,
-                  name: str = "") -> ClosedFunction:
+def _trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str
+                  ) -> ClosedFunction:
+    return trace_function(fun, args, kwargs, by)[0].close()
+
+
+def trace_function(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,
+                   name: str = "") -> tuple[TracedFunction, list[Aval]]:
+    """Trace a function of pytrees of arrays, or of what has shape and dtype; also return the avals
+    of the leaves."""
     leaves, in_tree = tree.flatten((args, kwargs))
     avals = []
     for i, x in enumerate(leaves):
@@ -193,7 +146,7 @@ def _trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
                                 f"{where}, "
                                 f"got {type(x).__name__}: {e.message}",
                                 hint="close over values that are not arrays") from None
-    return trace(fun, avals, in_tree, transform=by, name=name or function_name(fun)).close()
+    return trace(fun, avals, in_tree, transform=by, name=name or function_name(fun)), avals
 
 
 def _aval(x: Any) -> Aval:
@@ -204,7 +157,12 @@ def _aval(x: Any) -> Aval:
     return ShapeDtypeStruct(x.shape, x.dtype)._aval
 
 
+def _zeros_of_struct(x: Any) -> Any:
+    """Return zeros of the shape and dtype of a ShapeDtypeStruct, and any other value as it is."""
+    if not isinstance(x, ShapeDtypeStruct):
+        return x
+    return Array(build.const(0, x._aval.dtype, x._aval.shape), x._aval.weak)
+
+
 def _shape_struct(aval: Aval) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(aval.shape, aval.dtype.np, weak_type=aval.weak)
-
-

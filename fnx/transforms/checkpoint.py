@@ -23,12 +23,13 @@ from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import ArgumentError
 from fnx.core.tracing import trace
+from fnx.core.tracing.state import Lift
 from fnx.core.tracing.trace import ClosedFunction
 from fnx.transforms.autodiff import policies
 from fnx.transforms.autodiff.policies import Policy
 from fnx.transforms.dispatch.signature import ArgFlattener, as_tuple
 from fnx.transforms.dispatch.trace_cache import TraceCache
-from fnx.transforms.transformed import Transformed
+from fnx.transforms.transformed import Transformed, run_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,6 +121,12 @@ class _Checkpointed(Transformed[P, R]):
                                   closed.outs, closed.effects), closed.captures
 
         return self._traces.find(key, make).value.call(arrays, self._policy)
+
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        g = functools.wraps(self._f)(lifted.closed(self._f))
+        checkpointed: _Checkpointed[..., Any] = _Checkpointed(g, **self._options)
+        return lambda *args, **kwargs: run_call(checkpointed, args, kwargs)
 
 
 def _inline(fn: UOp) -> UOp:

@@ -21,7 +21,8 @@ from fnx.core.ir import build
 from fnx.core.ir.derivations import run_derivation
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.scope import scope
-from fnx.core.support.errors import GradError
+from fnx.core.support.errors import ArgumentError, GradError
+from fnx.core.tracing.state import Lift
 from fnx.core.tracing.trace import TracedFunction, dispatch_traced, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Layout,
@@ -33,7 +34,7 @@ from fnx.transforms.autodiff.arguments import (
 )
 from fnx.transforms.autodiff.reverse import pullback_steps
 from fnx.transforms.autodiff.rules import Cotangent
-from fnx.transforms.transformed import Transformed
+from fnx.transforms.transformed import Transformed, run_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +43,8 @@ S = TypeVar("S")
 
 @validate_call
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-         holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
+         holomorphic: bool = False, allow_int: bool = False,
+         reduce_axes: Sequence[Any] = ()) -> Transformed[P, Any]:
     """Return the gradient function of a function with a scalar result.
 
     >>> import fnx
@@ -55,6 +57,7 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
         holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
         allow_int: accept integer arguments; their gradient is zeros of dtype float0.
+        reduce_axes: accepted for JAX compatibility; empty.
 
     Returns:
         A function with the arguments of ``fun`` that returns a gradient like argument
@@ -62,7 +65,9 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 
     Raises:
         GradError: the result is not a float scalar, or an argument is not floating-point.
+        ArgumentError: ``reduce_axes`` is not empty.
     """
+    _check_reduce_axes(reduce_axes)
     return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int,
                             holomorphic=holomorphic)
 
@@ -70,7 +75,8 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 @validate_call
 def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False,
-                   allow_int: bool = False) -> Transformed[P, tuple[R, Any]]:
+                   allow_int: bool = False, reduce_axes: Sequence[Any] = ()
+                   ) -> Transformed[P, tuple[R, Any]]:
     """Return a function that computes the value and the gradient of a scalar function together.
 
     >>> import fnx
@@ -83,15 +89,24 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
         has_aux: whether ``fun`` returns a pair whose second part is passed through.
         holomorphic: whether ``fun`` is holomorphic: its arguments and results are complex.
         allow_int: accept integer arguments; their gradient is zeros of dtype float0.
+        reduce_axes: accepted for JAX compatibility; empty.
 
     Returns:
         A function that returns (value, gradient), or ((value, aux), gradient).
 
     Raises:
         GradError: the result is not a float scalar, or an argument is not floating-point.
+        ArgumentError: ``reduce_axes`` is not empty.
     """
+    _check_reduce_axes(reduce_axes)
     return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int,
                             holomorphic=holomorphic)
+
+
+def _check_reduce_axes(reduce_axes: Sequence[Any]) -> None:
+    if tuple(reduce_axes):
+        raise ArgumentError(f"expected no reduce_axes, got {tuple(reduce_axes)}",
+                            hint="sum the gradient over these axes by lax.psum")
 
 
 class _ValueAndGradient(Transformed[P, R]):
@@ -117,6 +132,19 @@ class _ValueAndGradient(Transformed[P, R]):
             call, result = result, self._results(traced, values, layout, inputs)
             evaluate_pending(result, call)
         return result
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        has_aux = self._options["has_aux"]
+        g = type(self)(lifted.as_aux(self._f, has_aux), **{**self._options, "has_aux": True})
+
+        def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+            first, second = run_call(g, args, kwargs)
+            if self.kind == "grad":
+                aux, values = second
+                return ((first, aux) if has_aux else first), values
+            value, (aux, values) = first
+            return ((value, aux) if has_aux else value, second), values
+        return call
 
     def _results(self, traced: TracedFunction, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:

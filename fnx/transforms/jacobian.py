@@ -21,6 +21,7 @@ from fnx.core.ir.derivations import retain
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import GradError
+from fnx.core.tracing.state import Lift
 from fnx.core.tracing.trace import ClosedFunction, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Float0,
@@ -36,7 +37,7 @@ from fnx.transforms.autodiff.higher_order import Activity, JvpKey, Linearized
 from fnx.transforms.autodiff.reverse import linearize
 from fnx.transforms.autodiff.standard_basis import contract_basis
 from fnx.transforms.batching.batch import batch
-from fnx.transforms.transformed import Transformed
+from fnx.transforms.transformed import Transformed, run_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -161,6 +162,15 @@ class _Jacobian(Transformed[P, R]):
 
         jacobian = traced.out_tree.unflatten([row(*r) for r in zip(traced.outs, blocks)])
         return (jacobian, aux) if has_aux else jacobian
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        has_aux = self._options["has_aux"]
+        g = type(self)(lifted.as_aux(self._f, has_aux), **{**self._options, "has_aux": True})
+
+        def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+            jacobian, (aux, values) = run_call(g, args, kwargs)
+            return ((jacobian, aux) if has_aux else jacobian), values
+        return call
 
     def check(self, outs: Sequence[Array], holomorphic: bool) -> None:
         """Raise if a result has no derivative."""

@@ -23,17 +23,20 @@ from fnx.core.ir.cache import WeakMemo, clear_hooks
 from fnx.core.ir.ops import PARAM
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
+from fnx.core.support import events
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, RetracedError, user_location
 from fnx.core.support.process import lazy_import
+from fnx.core.tracing.state import StateUsedError
 from fnx.core.tracing.trace import ClosedFunction, trace
 from fnx.transforms.dispatch.captures import Captures
-from fnx.transforms.dispatch.executable import CachedTrace, DeviceLike, Executable, ExecutableCache
+from fnx.transforms.dispatch.executable import CachedTrace, Executable, ExecutableCache
 from fnx.transforms.dispatch.fastpath import (
     MISS,
     Fastpath,
     LaunchPlan,
     args_kind,
+    installs_native_call,
     launch_by_kind,
     make_fastpath,
     make_native_call,
@@ -77,13 +80,14 @@ if TYPE_CHECKING:
     from fnx.transforms.inspect.lowering import Lowering
     from fnx.transforms.stages import Compiled, TracedCall
 
-abstract_eval = lazy_import("fnx.transforms.abstract_eval")
+jaxprs = lazy_import("fnx.jaxprs.make")
 global_page = lazy_import("fnx.transforms.page.global_page")
 inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
 memory_use = lazy_import("fnx.transforms.dispatch.memory_use")
 pipeline = lazy_import("fnx.lower.pipeline")
 specialized_call = lazy_import("fnx.transforms.dispatch.specialized_call")
 stages = lazy_import("fnx.transforms.stages")
+stateful_calls = lazy_import("fnx.transforms.dispatch.stateful_calls")
 timeline = lazy_import("fnx.transforms.inspect.timeline")
 
 MAX_LAUNCHERS = 2       # tried in turn; if there are more, by the kind of the arguments
@@ -118,21 +122,22 @@ class Jitted(Transformed[P, R_co]):
 
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
-                 donate_argnames: tuple[str, ...] = (), device: str | None = None) -> None:
-        placed = {} if device is None else {"device": device}
+                 donate_argnames: tuple[str, ...] = (), device: str | None = None,
+                 inline: bool = False) -> None:
+        options = {k: v for k, v in (("device", device), ("inline", inline)) if v}
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
-                         donate_argnums=donate_argnums, donate_argnames=donate_argnames, **placed)
+                         donate_argnums=donate_argnums, donate_argnames=donate_argnames, **options)
         self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
         self._donation = Donation(*argnums_and_names(f, "donate", donate_argnums, donate_argnames),
                                   f)
         self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f)
-        self._executables = ExecutableCache(
-            lambda fn, donated, name: link(fn, get_device(name), donated=donated, use_stored=True),
-            MAX_SIGNATURES)
-        self._device = device
+        self._executables = ExecutableCache(lambda fn, donated, name, lines: link(
+            fn, get_device(name), False, donated, True, lines), MAX_SIGNATURES)
+        self._device, self._inline = device, inline
         self._chosen = None if device is None else Placement(device, user_location(2))
         self._launchers: Sequence[Fastpath] = ()
         self._hits, self._called = 0, False
+        self._stateful: Any = None
         self._native_calls: tuple[Any, ...] = ()
         self._native_hits = (ctypes.c_int64 * 1)()
         _all_jitted[self] = None
@@ -146,7 +151,12 @@ class Jitted(Transformed[P, R_co]):
                     if out is not MISS:
                         self._hits += 1
                         return out
-            out = self._slow_path(args, kwargs)
+            try:
+                out = self._slow_path(args, kwargs)
+            except StateUsedError as used:
+                self._stateful = stateful_calls.stateful(
+                    used, self._f, lambda f: Jitted(f, **self._options))
+                out = self._stateful.call(args, kwargs)
         except Exception as error:
             annotate_error(error, self._f)
             raise
@@ -160,8 +170,10 @@ class Jitted(Transformed[P, R_co]):
 
     def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do any call: look up the trace of its signature, or make it."""
-        if config.disable_jit:
+        if config.disable_jit or scope.thread_state.watchers:
             return self._f(*args, **kwargs)
+        if self._stateful is not None:
+            return self._stateful.call(args, kwargs)
         tracing = scope.is_open()
         arrays, key = self._arguments.key(args, kwargs, concrete=not tracing)
         if not tracing:
@@ -169,9 +181,9 @@ class Jitted(Transformed[P, R_co]):
             if config.placing:
                 placement = self._map_source(key, [x._storage for x in arrays])
                 key = key if placement is None else key._replace(device=placement.device)
-        captures, replay = self._find_trace(key, args, kwargs)
+        captures, replay, _ = self._find_trace(key, args, kwargs)
         if tracing:
-            return replay.closed.call(arrays)
+            return replay.closed.inline(arrays) if self._inline else replay.closed.call(arrays)
         if None in replay.storages:  # outside of all traces a leaf has no storage: raise
             for node in replay.closed.captures:
                 scope.resolve_leaves(node)
@@ -207,6 +219,7 @@ class Jitted(Transformed[P, R_co]):
         """Return the trace of a signature, from the cache or made now."""
         n_traces = self._traces.trace_count
         variant = self._traces.find(key, lambda: self._trace(key, args, kwargs))
+        variant.value.lines = variant.lines
         if n_traces != self._traces.trace_count:  # and older ones may have been evicted
             self._update_launchers()
         return variant
@@ -215,8 +228,8 @@ class Jitted(Transformed[P, R_co]):
                ) -> tuple[CachedTrace, list[UOp]]:
         shared_key = None if scope.is_open() else self._code_key()
         if shared_key is not None and (same := find_shared(shared_key, key)) is not None:
-            replay = CachedTrace(same.closed, 0.0)
-            replay.executable = same.executable
+            replay = CachedTrace(same.closed, 0.0, executable=same.executable)
+            scope.record_lines(*same.lines)
             if not self._returns_args(same.closed):
                 share_fastpath(shared_key, make_fastpath(
                     self._launch_plan(replay, key, same.captures, len(args))))
@@ -237,16 +250,16 @@ class Jitted(Transformed[P, R_co]):
             self._arguments.check(args, kwargs)
             raise
         milliseconds = (time.perf_counter() - start) * 1e3
+        events.record("duration", events.TRACE, milliseconds / 1e3, fun_name=self._name)
         return CachedTrace(closed, milliseconds, shared_key), closed.captures
 
     def _returns_args(self, closed: ClosedFunction) -> bool:
-        """Whether some arguments are results, which may have to be copied to another device first.
-        """
+        """Whether some arguments are results, which may have to be copied to a device first."""
         return self._chosen is not None and any(s.op is PARAM for s in closed.function.src)
 
     def _link(self, replay: CachedTrace, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
-                                                   self._device or key.device)
+                                                   self._device or key.device, replay.lines)
         if config.viz:
             global_page.add_function((self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
@@ -260,7 +273,7 @@ class Jitted(Transformed[P, R_co]):
         executable = self._link(replay, key, n)
         if replay.code_key is not None and replay.code_key == self._code_key():
             share_trace(replay.code_key, key, SharedTrace(
-                self._f, captures, replay.closed, executable))
+                self._f, captures, replay.closed, executable, replay.lines))
         return executable
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
@@ -277,7 +290,7 @@ class Jitted(Transformed[P, R_co]):
 
     def _make_launcher(self, replay: CachedTrace, plan: LaunchPlan) -> None:
         replay.fastpath = make_fastpath(plan)
-        if _installs_native_call(plan.program.device):
+        if installs_native_call(plan.program.device, Jitted):
             replay.native_call = make_native_call(plan, self._native_hits)
         self._update_launchers()
 
@@ -307,7 +320,7 @@ class Jitted(Transformed[P, R_co]):
         replay = self._find_trace(key, args, kwargs).value
         traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),
-            lambda: abstract_eval.Graph(replay.closed, key.avals),
+            lambda: jaxprs.closed_jaxpr(replay.closed, key, self._f, _nonstatic(key, len(args))),
             lambda: self._lowering(replay, key, len(args)))
         return traced
 
@@ -376,6 +389,10 @@ class Jitted(Transformed[P, R_co]):
         return CacheInfo(hits, traces.trace_count, self._executables.compile_count, len(traces),
                          tuple(traces.misses))
 
+    def _cache_size(self) -> int:
+        """Return the number of signatures whose traces are cached, as libraries ask JAX."""
+        return len(self._traces)
+
     def clear_cache(self) -> None:
         """Drop all traces and programs."""
         self._traces.clear()
@@ -393,18 +410,6 @@ def _clear_all_caches() -> None:
 
 
 clear_hooks.append(_clear_all_caches)
-_native_devices: list[DeviceLike] = []  # the device whose method Jitted has
-
-
-def _installs_native_call(device: DeviceLike) -> bool:
-    """Whether calls on a device run no Python: the first device that can do so installs its
-    method."""
-    if not _native_devices and \
-            (method := device.native_method(Jitted, "_native_calls", Jitted.__call__)) is not None:
-        Jitted.__call__ = method  # type: ignore[method-assign]
-        _native_devices.append(device)
-    return device in _native_devices
-
 
 register_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))
 
@@ -459,8 +464,8 @@ def jit(f: Callable[..., Any] | None = None, *,
             one of ``fnx.devices()``; None: ``config.device``. Arguments are copied there, and
             results are committed there, as by ``device_put``.
         backend: as ``device``.
-        inline: accepted for JAX's sake: a jitted function within another one is traced once, and
-            its kernels are fused with those around it.
+        inline: whether a call in another traced function is in its jaxpr as the equations of f. In
+            both cases f is traced once, and its kernels are fused with those around it.
         compiler_options: None, as there are no XLA options here.
 
     Returns:
@@ -487,10 +492,10 @@ def jit(f: Callable[..., Any] | None = None, *,
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames,
             donate_argnums=donate_argnums, donate_argnames=donate_argnames, device=device,
-            backend=backend)
+            backend=backend, inline=inline)
     return Jitted(f, as_tuple(static_argnums), as_tuple(static_argnames),
                   as_tuple(donate_argnums), as_tuple(donate_argnames),
-                  requested_device(backend if device is None else device))
+                  requested_device(backend if device is None else device), inline)
 
 
 __all__ = ["CacheInfo", "Jitted", "jit"]

@@ -32,7 +32,13 @@ from fnx.core.support.errors import KernelError
 from fnx.core.support.process import lazy_import, load
 from fnx.core.support.target import Target
 from fnx.core.tracing.trace import preserving_locs, with_gc_disabled
-from fnx.transforms.dispatch.executable import DeviceLike, EagerEvaluator, Executable, LoweredLike
+from fnx.transforms.dispatch.executable import (
+    DeviceLike,
+    EagerEvaluator,
+    Executable,
+    Lines,
+    LoweredLike,
+)
 
 if TYPE_CHECKING:
     from fnx.core.ir.peak_rates import PeakRates
@@ -53,17 +59,20 @@ ScheduleLookup = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the h
 
 
 def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
-         use_stored: bool = False) -> Executable:
+         use_stored: bool = False, lines: Lines = frozenset()) -> Executable:
     """Compile a FUNCTION and link it for a device. The compiler is half of fnx's code: it is
-    loaded only when a program is not found among the stored ones (``use_stored``: look there)."""
+    loaded only when a program is not found among the stored ones (``use_stored``: look there).
+    ``lines`` are the user's lines of its trace: nodes that are equal to those of other functions
+    have the lines of these, too."""
     if not use_stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
-        return _compile(fn, device, runtime_extents, donated)
-    store = program_cache.ProgramEntry(fn, device, disk_cache(), donated)
+        return _compile(fn, device, runtime_extents, donated, lines)
+    store = program_cache.ProgramEntry(fn, device, disk_cache(), donated, lines)
+    compiled = partial(_compile, fn, device, donated=donated, lines=lines)
     executable: Executable | None = preserving_locs(store.restore_program, lambda block: Executable(
-        fn, device, block, {}, lambda: _compile(fn, device, donated=donated).lowered))
+        fn, device, block, {}, lambda: compiled().lowered, lines=lines))
     if executable is None:
-        executable = _compile(fn, device, donated=donated)
+        executable = compiled()
         commands = executable.buffer.linked(executable.block.commands)
         if commands is not None:
             background_writer.enqueue(partial(store.store, executable.block, commands))
@@ -71,15 +80,16 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
 
 
 def _compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
-             donated: Sequence[int] = ()) -> Executable:
+             donated: Sequence[int] = (), lines: Lines = frozenset()) -> Executable:
     """Run all passes on a FUNCTION, and link the result."""
     schedules = None if runtime_extents else search_schedules(fn, device, donated)
-    return _start_compile(fn, device, runtime_extents, donated, schedules)()
+    return _start_compile(fn, device, runtime_extents, donated, schedules, lines=lines)()
 
 
 def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
                    donated: Sequence[int] = (), schedules: ScheduleLookup | None = None,
-                   prepare: Callable[[KernelCode], None] | None = None) -> Callable[[], Executable]:
+                   prepare: Callable[[KernelCode], None] | None = None,
+                   lines: Lines = frozenset()) -> Callable[[], Executable]:
     """Run all passes on a FUNCTION and start compiling its kernels; return the function that
     links it."""
     checks = ()
@@ -88,10 +98,11 @@ def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
     fn = preprocess(fn, device)
     stats_before = device.stats()
     lowered = with_gc_disabled(pipeline.lower, fn, target_of(device), runtime_extents,
-                               prepare or device.prepare, None, donated, schedules)
+                               prepare or device.prepare, None, donated, schedules, lines)
 
     def linked() -> Executable:
-        executable = Executable(fn, device, lowered.block, lowered.code, lambda: lowered, checks)
+        executable = Executable(fn, device, lowered.block, lowered.code, lambda: lowered, checks,
+                                lines)
         after = device.stats()
         lowered.milliseconds.update({k[:-3]: (after[k] - stats_before[k]) / 1e3
                                      for k in after if k.endswith("_us")})
@@ -212,7 +223,7 @@ def _upload(value: NDArray) -> Any:
     return get_device(config.device).upload(value)
 
 
-_eager = EagerEvaluator(lambda fn, _, device: link(fn, get_device(device), True), _upload,
+_eager = EagerEvaluator(lambda fn, _, device, lines: link(fn, get_device(device), True), _upload,
                         lambda nbytes: _configured_device().zeros(nbytes))
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _configured_device().synchronize(),
                       lambda value: _configured_device().borrow(value))

@@ -14,7 +14,7 @@ from typing import Any
 
 from fnx.core.array import array, tree
 from fnx.core.array.abstract_values import ShapedArray
-from fnx.core.array.array import Array
+from fnx.core.array.array import Array, sharding_on
 from fnx.core.array.aval import Aval
 from fnx.core.array.placement import Placement, commit
 from fnx.core.support.errors import ArgumentError, PlacementError
@@ -51,7 +51,7 @@ class TracedCall(SignatureInfo):
 
     @property
     def jaxpr(self) -> Any:
-        """The graph, as ``make_jaxpr`` returns it; it prints as formulas."""
+        """The graph, as ``make_jaxpr`` returns it."""
         return self._graph()
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowering:
@@ -166,6 +166,20 @@ class Compiled(SignatureInfo):
             A MemoryUse.
         """
         return self._memory()
+
+    @property
+    def input_shardings(self) -> Any:
+        """The sharding of each array among the arguments, as ``(args, kwargs)``."""
+        n = len(self._specialized.key.avals)
+        return self.in_tree.unflatten([sharding_on(self._device)] * n)
+
+    @property
+    def output_shardings(self) -> Any:
+        """The sharding of each array of the result."""
+        n = len(self._specialized.cached_trace.closed.outs)
+        return self.out_tree.unflatten([sharding_on(self._device)] * n)
+
+    input_formats, output_formats = input_shardings, output_shardings  # arrays have one layout
 
     def runtime_executable(self) -> Executable:
         """The executable behind this function.

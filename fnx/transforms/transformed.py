@@ -19,12 +19,14 @@ import functools
 import operator
 import sys
 from collections.abc import Callable
+from inspect import CO_GENERATOR
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from fnx.core.array.api_boundary import public_api
 from fnx.core.support.errors import ArgumentError, FnxError
 from fnx.core.support.traceback_filter import filter_traceback
+from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import function_name
 from fnx.transforms.dispatch.captures import reached_codes
 
@@ -59,6 +61,9 @@ class Transformed(Generic[P, R_co]):
         if not callable(f):
             raise ArgumentError(f"{self.kind}: expected a function, got {type(f).__name__}",
                                 hint=f"write {self.kind}(f)(x), not {self.kind}(f(x))")
+        if getattr(getattr(f, "__code__", None), "co_flags", 0) & CO_GENERATOR:
+            raise ArgumentError(f"{self.kind}: expected a function, got a generator function, "
+                                f"{function_name(f)}", hint="return a list of what it yields")
         functools.update_wrapper(self, f, updated=())
         self.__dict__.update({name: value for name, value in getattr(f, "__dict__", {}).items()
                               if not name.startswith("_")})  # the user's, not a transform's
@@ -77,11 +82,23 @@ class Transformed(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         try:
-            out: R_co = _run(self, args, kwargs)
+            try:
+                out: R_co = run_call(self, args, kwargs)
+            except StateUsedError as used:
+                out = self._run_with_states(used, args, kwargs)
         except Exception as error:
             annotate_error(error, self._f)
             raise
         return out
+
+    def _run_with_states(self, used: StateUsedError, args: tuple[Any, ...],
+                         kwargs: dict[str, Any]) -> Any:
+        """Do a call again whose function uses references from outside."""
+        return lift(used, lambda lifted: self.with_aux(lifted)(*args, **kwargs))
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        """Return a function that returns what this one does, and the next values of states."""
+        raise StateUsedError(lifted.states[-1])
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do the call; errors know the user's line by now."""
@@ -125,6 +142,7 @@ def annotate_error(error: Exception, f: Callable[..., Any]) -> None:
     filter_traceback(error)
 
 
-@public_api
-def _run(g: Transformed[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@functools.partial(public_api, name="_run_call")  # errors do not name it
+def run_call(g: Transformed[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do a call of a transformed function as a public call, without its references."""
     return g.apply(args, kwargs)

@@ -18,12 +18,13 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.pytree_registry import register_pytree_node
-from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.derivations import retain
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, GradError, PytreeError
 from fnx.core.support.record import Record
+from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import function_name, inline_function, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Layout,
@@ -128,25 +129,46 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
     return _linear_transpose(fun, primals)
 
 
-@public_api
 def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
                    make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
+    """Return the result of a function, the linear map at this point, and aux."""
+    try:
+        return _build_linear_map(fun, primals, has_aux, by, make)
+    except StateUsedError as used:
+        def call(lifted: Lift) -> tuple[Any, Any]:
+            out, linear, (aux, values) = _build_linear_map(lifted.as_aux(fun, has_aux), primals,
+                                                           True, by, make)
+            return (out, linear, aux), values
+        return lift(used, call)
+
+
+@public_api
+def _build_linear_map(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
+                      make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
     """Return the result of a function, the linear map that ``make`` builds at this point, and
     aux."""
     arg_leaves, layout = flatten_args(primals, range(len(primals)), allow_int=True)
     values = [x._node for x in arg_leaves if x._dtype.is_inexact]
     traced = trace(fun, layout.floats(arg_leaves), layout.tree, values, transform=by,
                    name=function_name(fun), has_aux=has_aux)
-    closed = traced.close()
+    closed = traced.close(every_value=True)
     args = [*values, *closed.operands()]
     floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_inexact])
     retain(closed.function)
     form = linearized(closed.function, Activity(tuple(range(len(values))), floats))
     nodes = inline_function(closed.function if form.forward is None else form.forward, args)
-    saved = [Array(args[i] if kind == "input" else nodes[i])
+    saved = [_opaque(args[i] if kind == "input" else nodes[i])
              for kind, i in form.sources if kind in ("input", "result")]
     out, aux = traced.substitute_results(nodes)
     return out, make(form, saved, layout, Layout(closed.out_tree, closed.outs)), aux
+
+
+def _opaque(node: UOp) -> Array:
+    """Return a value that a linear map saves: no constant, so that maps at constants and at other
+    values have the same captures."""
+    is_constant = scope.is_open() and all(n.op is not ops.LEAF and n.op is not ops.BUFFER
+                                          for n in toposort([node]))
+    return Array(build.barrier(node) if is_constant else node)
 
 
 def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layout) -> Pullback:

@@ -27,13 +27,16 @@ from fnx.core.support.errors import (
     AxisError,
     BatchSizeError,
     FnxError,
+    NotBuiltError,
     PytreeError,
     ShapeError,
 )
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
+from fnx.core.tracing.state import Lift, State, StateUsedError
 from fnx.core.tracing.trace import ClosedFunction, inline_function, preserving_locs, trace
-from fnx.transforms.transformed import Transformed
+from fnx.transforms.dispatch.stateful_calls import on_values, values_of_references
+from fnx.transforms.transformed import Transformed, run_call
 
 batching = lazy_import("fnx.transforms.batching.batch")
 
@@ -94,12 +97,25 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
                     axis_size=axis_size, spmd_axis_name=spmd_axis_name)
 
 
+VMAPPABLE: set[type] = set()  # types with rules of their own, which vmap does not follow
+
+
+def _check_containers(args: Any) -> None:
+    for x in tree.leaves(args, is_leaf=lambda x: type(x) in VMAPPABLE):
+        if type(x) in VMAPPABLE:
+            raise NotBuiltError(f"vmap: expected arrays in pytrees, got a {type(x).__name__}, "
+                                "which register_vmappable gave rules of its own",
+                                hint="vmap over a pytree of the arrays that have the axis")
+
+
 class _Vmapped(Transformed[P, R]):
     kind = "vmap"
     summary = "Maps over axes of the arguments, which are those of the function."
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         in_axes, out_axes = self._options["in_axes"], self._options["out_axes"]
+        if VMAPPABLE:
+            _check_containers((args, kwargs))
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = self._in_axes(in_axes, in_tree)
         mapped = [self._map_leaf(x, axis, in_tree, i)
@@ -119,6 +135,33 @@ class _Vmapped(Transformed[P, R]):
         outs = [self._out(x, axis, aval, closed.out_tree, i, size)
                 for i, (x, axis, aval) in enumerate(zip(nodes, leaf_axes, closed.outs))]
         return closed.out_tree.unflatten(outs)
+
+    def _run_with_states(self, used: StateUsedError, args: tuple[Any, ...],
+                         kwargs: dict[str, Any]) -> Any:
+        axes = self._in_axes(self._options["in_axes"], tree.structure((args, kwargs)))
+        axis_of = {id(x): axis for x, axis in zip(tree.leaves((args, kwargs)), axes)}
+        (args, kwargs), references = values_of_references((args, kwargs),
+                                                          [axis is not None for axis in axes])
+        if not references:
+            return super()._run_with_states(used, args, kwargs)
+        options = {**self._options, "out_axes": (
+            self._options["out_axes"], [axis_of.get(id(x), 0) for x in references])}
+        out, values = _Vmapped[Any, Any](on_values(self._f), **options)(*args, **kwargs)
+        for reference, value in zip(references, values):
+            reference.set(value)
+        return out
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        g: _VmappedWithStates[Any, Any] = _VmappedWithStates(
+            lifted.closed(self._f), **{**self._options,
+                                       "out_axes": (self._options["out_axes"], 0)})
+
+        def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+            out, rows = run_call(g, args, kwargs)
+            flags = iter(g.flags[len(tree.leaves(out)):])
+            return out, [state.merge(before, value, [next(flags) for _ in tree.leaves(value)])
+                         for state, before, value in zip(lifted.states, lifted.values, rows)]
+        return call
 
     def _batch(self, inputs: Sequence[Any], in_tree: tree.TreeDef, mapped: Sequence[_MappedArg],
                size: int, name: Any) -> tuple[ClosedFunction, list[tuple[UOp, bool]]]:
@@ -145,6 +188,8 @@ class _Vmapped(Transformed[P, R]):
         """Check leaf ``i`` of (args, kwargs), which is mapped."""
         first, *rest = tree.paths(in_tree)[i]
         where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
+        if isinstance(x, State):
+            raise StateUsedError(x)
         try:
             array = asarray(x)
         except FnxError as e:
@@ -198,6 +243,19 @@ class _Vmapped(Transformed[P, R]):
         order.insert(axis % n, 0)
         batched_x = x if batched else build.expand(x, (size, *x.shape))
         return Array(build.permute(batched_x, order), aval.weak)
+
+
+class _VmappedWithStates(_Vmapped[P, R]):
+    """A vmapped function that also records which leaves of its results differ in the batch."""
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.flags: list[bool] = []
+        return super().apply(args, kwargs)
+
+    def _out(self, node: tuple[UOp, bool], axis: int | None, aval: Aval, out_tree: tree.TreeDef,
+             i: int, size: int) -> Array:
+        self.flags.append(node[1])
+        return super()._out(node, axis, aval, out_tree, i, size)
 
 
 class _MappedArg(Record):

@@ -65,7 +65,10 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
 @pytest.mark.parametrize(("statement", "said"), [
     ("import jax.foo", "No module named 'jax.foo' in JAX 0.10.2"),
     ("import jax.numppy", "did you mean 'jax.numpy'?"),
-    ("import jaxlib", "fnx takes JAX's place"),
+    ("import jaxlib.no_such_module", "No module named 'jaxlib.no_such_module'"),
+    ("from jax._src.core import no_such_name", "cannot import name 'no_such_name'"),
+    ("import jax._src.no_such_module", "No module named 'jax._src.no_such_module'"),
+    ("from jax._src.core import full_lower; full_lower(1)", "__main__ uses it"),
     ("from jax.numpy import no_such_name", "cannot import name 'no_such_name'"),
     ("import jax; jax.numpy.summ", "did you mean 'sum'?"),
     ("from jax.extend.core import Primitive; Primitive('mine').bind(1)", "'mine'"),
@@ -81,14 +84,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jax import Anything
 import jax
-from jax.experimental.jet import jet
-from jax.extend.core import Jaxpr, Primitive
-class Mine(Jaxpr):
+from jax.experimental.topologies import get_topology_desc
+from jax.extend.core import Primitive, TraceTag
+class Mine(TraceTag):
     pass
 Mine()
-assert not isinstance(1.0, Jaxpr) and not hasattr(jet, "defjvp")
-print(hasattr(jax, "new_ref"), hasattr(jax, "no_such_name"), hasattr(jax, "kernel"), jet)
-""") == "True False False <jax.experimental.jet.jet: not there in fnx>\n"
+assert not isinstance(1.0, TraceTag) and not hasattr(get_topology_desc, "defjvp")
+print(hasattr(jax, "new_ref"), hasattr(jax, "no_such_name"), hasattr(jax, "kernel"))
+print(get_topology_desc)
+""") == (
+        "True False False\n<jax.experimental.topologies.get_topology_desc: not there in fnx>\n")
+
+
+def test_private_names_are_their_public_ones() -> None:
+    assert on_fnx("""
+import jax, jaxlib.xla_client, jax._src.core as core, jax._src.tree_util
+from jax._src import xla_bridge
+from jax.experimental.colocated_python.serialization import xb
+import jax.experimental.pallas, jax.example_libraries.stax, jax.experimental.ode
+assert core.ShapedArray is jax.core.ShapedArray and xb is xla_bridge
+assert jax._src.tree_util.tree_leaves is jax.tree_util.tree_leaves
+assert jaxlib.xla_client.Device is jax.Device and jaxlib.__version__ == jax.__version__
+print(hasattr(core, "full_lower"), hasattr(core, "no_such_name"), core.full_lower)
+""") == "True False <jax._src.core.full_lower: not there in fnx>\n"
 
 
 def test_float64_is_truncated() -> None:

@@ -1,7 +1,7 @@
 """optax, jaxopt, equinox and flax run unchanged on fnx and compute what they compute on JAX.
 
-tests/golden/libraries.json is recorded from JAX by scripts/record_jax_libraries.py, which prints
-the differences with --compare.
+tests/golden/libraries.json is recorded from JAX by scripts/libraries.py --record. The programs of
+other libraries run by `make libraries`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def run(program: str) -> dict[str, Any]:
         [sys.executable, "-m", "fnx.as_jax", "tests/as_jax/run.py", program], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    *_, found, compiler = done.stdout.splitlines()
-    assert compiler == "False"
-    return dict(json.loads(found))
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["library"] == "fnx"
+    return dict(answer["found"])
 
 
 @pytest.mark.parametrize("program", GOLDEN)

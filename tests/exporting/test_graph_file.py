@@ -75,6 +75,15 @@ def test_any_graph_is_the_same_node_again(graph: Graph) -> None:
     assert graph_file.deserialize(data).function is fn
 
 
+def test_complex_constants_of_128_bits_are_kept() -> None:
+    value = build.const(-2.5 + 0.5j, dtypes.complex128, (2,))
+    fn = build.function([value], 0, "f")
+    exported = graph_file.ExportedGraph("f", fn, [], [], tree.structure(()),
+                                        [Aval((2,), dtypes.complex128)], tree.structure([0]))
+    (data,) = graph_file.serialize(exported).values()
+    assert graph_file.deserialize(data).function is fn
+
+
 def _params(fn: Any) -> list[Any]:
     found = {n.arg.slot: n for n in toposort(fn.src) if n.op is ops.PARAM}
     return [found.get(i, build.param(i, dtypes.float32, ())) for i in range(fn.arg.n_params)]

@@ -31,6 +31,7 @@ from fnx.core.levels import interp
 from fnx.core.support.config import GPUS
 from fnx.core.tracing.trace import trace
 from tests.laws.matrix_cases import Case, public_cases, structural_cases
+from tests.laws.matrix_science import complex_functions, science
 from tests.laws.matrix_statistics import distributions
 
 Values = list[np.ndarray[Any, Any]]
@@ -187,7 +188,8 @@ def cells(cases: Sequence[Case], device: str) -> Iterator[tuple[Matrix, Word]]:
 def everything() -> tuple[list[Case], list[str]]:
     """Return all cases, and the names of public functions that have no derivative."""
     public, left_out = public_cases()
-    return [*public, *distributions(), *structural_cases()], left_out
+    cases = [*public, *distributions(), *structural_cases(), *science(), *complex_functions(public)]
+    return cases, [name for name in left_out if name not in {case.name for case in cases}]
 
 
 def main() -> int:
@@ -198,7 +200,8 @@ def main() -> int:
     options = parser.parse_args()
     cases, left_out = everything()
     if options.names:
-        cases = [c for c in cases if c.name.endswith(tuple([f".{n}" for n in options.names]))]
+        ends = tuple([f".{n}" for n in options.names])
+        cases = [c for c in cases if c.name.removesuffix(" complex").endswith(ends)]
     i, n = map(int, options.part.split("/"))
     cases = cases[(i - 1) * len(cases) // n:i * len(cases) // n]
     done, wrong = 0, []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 Operands = Callable[..., list[np.ndarray]]
-SIZES = ((4, 4, 3), (1, 1, 2), (6, 3, 2), (3, 6, 2), (37, 37, 1))  # m, n, batch
+SIZES = ((4, 4, 3), (1, 1, 2), (6, 3, 2), (3, 6, 2), (1, 9, 2), (37, 37, 1))  # m, n, batch
 
 _TRIANGULAR = [tuple(o for o, on in zip(("lower", "right", "transpose", "unit"), flags) if on)
                for flags in ((0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 0, 1), (0, 1, 1, 0))]
@@ -17,6 +17,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
     "qr": [(), ("full",), ("pivoting",), ("full", "pivoting")], "svd": [(), ("full",)],
     "eigh": [(), ("lower",)], "eigvalsh": [("lower",)],
     "eig": [(), ("left",)], "tridiagonal": [(), ("lower",)],
+    "tridiagonal_solve": [(), ("perturb",)],
 }
 
 
@@ -80,7 +81,8 @@ def _sylvester(rng: Any, batch: tuple[int, ...], m: int, n: int, t: Any, options
 
 
 OPERANDS: dict[str, Operands] = {
-    "cholesky": _positive, "lu": _any, "triangular_solve": _triangular, "lu_solve": _factors,
+    "cholesky": _positive, "lu": _any, "lu_diagonal": _square, "triangular_solve": _triangular,
+    "lu_solve": _factors, "solve": _triangular,
     "qr": _any, "geqrf": _any, "householder_product": _reflectors, "eigh": _positive,
     "eig": _square, "eigvals": _square,
     "eigvalsh": _positive, "svd": _any, "svdvals": _any, "schur": _square,

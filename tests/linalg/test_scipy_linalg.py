@@ -225,3 +225,25 @@ def test_bad_arguments() -> None:
     for error, call in bad:
         with pytest.raises(error):
             call()
+
+
+def test_transposed_factors_are_read_as_they_are() -> None:
+    """They and transposed operands become options of the routines."""
+    a = RNG.normal(size=(40, 40))
+    p, b = (a @ a.T + np.eye(40)).astype(np.float32), np.ones((40, 1), np.float32)
+    for lower in (False, True):
+        def solve(p: Any, b: Any, lower: bool = lower) -> Any:
+            return ours.cho_solve(ours.cho_factor(p, lower), b)
+        np.testing.assert_allclose(fnx.jit(solve)(p, b), np.linalg.solve(p, b), rtol=1e-3)
+
+
+def test_singular_tridiagonal_systems_are_perturbed_if_asked() -> None:
+    """By eps times the largest element of the factor U, as JAX's."""
+    below, middle, b = np.zeros(3), np.array([3.0, 0.0, 5.0]), np.ones((3, 1))
+    with override(x64=True):
+        def solve(b: Any, perturb: bool) -> Any:
+            return lax.linalg.tridiagonal_solve(below, middle, below, b, perturb_singular=perturb)
+        expected = [[1 / 3], [1 / (5 * np.finfo(float).eps)], [0.2]]
+        np.testing.assert_allclose(solve(b, True), expected)
+        np.testing.assert_allclose(fnx.grad(lambda b: solve(b, True).sum())(b), expected)
+        assert np.isnan(solve(b, False)).all()

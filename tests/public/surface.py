@@ -20,21 +20,27 @@ import fnx.environment_info
 import fnx.errors
 import fnx.experimental.ode
 import fnx.experimental.sparse
+import fnx.experimental.sparse.linalg
 import fnx.flatten_util
 import fnx.kernel
 import fnx.lax
+import fnx.lax.linalg
 import fnx.nn
 import fnx.nn.initializers
 import fnx.numpy
+import fnx.numpy.fft
 import fnx.numpy.linalg
 import fnx.ops
 import fnx.random
 import fnx.scipy.cluster.vq
+import fnx.scipy.fft
 import fnx.scipy.integrate
 import fnx.scipy.interpolate
+import fnx.scipy.linalg
 import fnx.scipy.ndimage
 import fnx.scipy.optimize
 import fnx.scipy.signal
+import fnx.scipy.sparse.linalg
 import fnx.scipy.spatial.transform
 import fnx.scipy.special
 import fnx.sharding
@@ -43,7 +49,7 @@ import fnx.test_util
 import fnx.tree
 import fnx.tree_util
 import fnx.typing
-from fnx.core.array.array_operators import At
+from fnx.core.array.updates import At
 from fnx.numpy.dtypes import ScalarType
 
 MODULES: list[ModuleType] = [
@@ -54,7 +60,8 @@ MODULES: list[ModuleType] = [
     fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives, fnx.scipy.cluster.vq,
     fnx.scipy.integrate, fnx.scipy.interpolate, fnx.scipy.ndimage, fnx.scipy.optimize,
     fnx.scipy.signal, fnx.scipy.spatial.transform, fnx.experimental.ode,
-    fnx.experimental.sparse]
+    fnx.experimental.sparse, fnx.experimental.sparse.linalg, fnx.numpy.fft, fnx.lax.linalg,
+    fnx.scipy.fft, fnx.scipy.linalg, fnx.scipy.sparse.linalg]
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -63,7 +70,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         for name in module.__all__:
             value = getattr(module, name)
             own = getattr(value, "__module__", "").startswith("fnx")
-            if callable(value) and own and not isinstance(value, ScalarType):
+            if callable(value) and own and not isinstance(value, ScalarType | ModuleType):
                 yield f"{module.__name__}.{name}", value
 
 

@@ -19,7 +19,8 @@ import fnx.numpy as jnp
 from fnx.core.support.errors import ArgumentError, FnxError
 from tests.public import surface, valid_arguments
 
-ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.random.", "fnx.scipy.", "Array.", "At.")
+ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.random.", "fnx.scipy.", "Array.", "At.",
+         "fnx.experimental.sparse.linalg.")
 TREES = ("fnx.tree.", "fnx.tree_util.")
 
 
@@ -54,7 +55,8 @@ BY_NAME: dict[str, Any] = {
     "key": KEY, "keys": KEY, "seed": 0, "data": 1, "num": 2, "key_bits_array": KEY, "minval": 0,
     "maxval": 5, "lower": -1.0, "upper": 1.0, "logits": X, "num_classes": 3, "value": 1.0,
     "scale": 1.0, "mode": "fan_in", "distribution": "normal", "arg1": np.float32,
-    "arg2": np.floating, "pred": X > 2, "on_true": X, "on_false": X, "which": X > 2, "min": 1,
+    "arg2": np.floating, "prototype": X, "int_type": "int32", "index_dtype": "int32",
+    "pred": X > 2, "on_true": X, "on_false": X, "which": X > 2, "min": 1,
     "max": 2, "new_dtype": "float32", "broadcast_dimensions": (0, 1), "sizes": (2,),
     "new_sizes": (3, 2), "permutation": (1, 0), "dimensions": (0,), "operands": [X, X],
     "dimension": 0, "padding_value": 0.0, "padding_config": [(0, 0, 0)] * 2, "size": 3,
@@ -79,7 +81,8 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     **{f"fnx.numpy.{n}": {"args": X} for n in ("result_type", "promote_types",
                                                "broadcast_arrays")},
     "fnx.numpy.where": {"x": X, "y": X}, "fnx.numpy.reshape": {"shape": 9},
-    "fnx.numpy.iinfo": {"dtype": "int32"},
+    "fnx.numpy.permute_dims": {"axes": (1, 0)}, "fnx.lax.polygamma": {"m": 1.0},
+    "fnx.numpy.linalg.matmul": {"x1": SQUARE, "x2": SQUARE},
     "fnx.numpy.squeeze": {"axis": None}, "fnx.numpy.expand_dims": {"axis": 0},
     "fnx.numpy.broadcast_shapes": {"shapes": (2,)}, "fnx.numpy.take_along_axis": {
         "arr": WHOLE, "indices": WHOLE},

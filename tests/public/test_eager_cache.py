@@ -125,6 +125,38 @@ def test_another_index_is_the_same_call() -> None:
         x[-4]
 
 
+def test_another_slice_of_the_same_length_is_the_same_call() -> None:
+    data = np.arange(60, dtype=np.float32).reshape(6, 10)
+    x = jnp.asarray(data)
+    first = [np.s_[0:2], np.s_[:, 1:4], np.s_[0:2, 1:4], np.s_[-3:-1]]
+    for index in first:
+        np.testing.assert_array_equal(x[index], data[index])
+    count = kept()
+    for index in (np.s_[4:], np.s_[:2], np.s_[:, 7:], np.s_[:, -3:], np.s_[3:5, 0:3], np.s_[-2:]):
+        np.testing.assert_array_equal(x[index], data[index])
+    assert kept() == count
+    for index in (np.s_[3:3], np.s_[7:9], np.s_[::2], np.s_[4:1:-1], np.s_[:], np.s_[1:99, None]):
+        np.testing.assert_array_equal(x[index], data[index])
+
+
+def test_another_seed_or_bound_is_the_same_call_and_gives_what_jit_gives() -> None:
+    key = fnx.random.key(0)
+    calls = {"key": lambda i: fnx.random.key_data(fnx.random.key(i)), "raw": fnx.random.PRNGKey,
+             "fold": lambda i: fnx.random.key_data(fnx.random.fold_in(key, i)),
+             "bounds": lambda i: fnx.random.randint(key, (5,), -i, maxval=i + 3),
+             "one hot": lambda i: fnx.nn.one_hot(i, 9)}
+    for call in calls.values():
+        call(1)
+    count = kept()
+    for name, call in calls.items():
+        for i in (0, 2, 7, 123456789, 2**31 - 4):
+            assert same_bits(np.asarray(call(i)), np.asarray(fnx.jit(lambda: call(i))())), name
+    assert kept() == count
+    for seed in (-1, 2**32 - 1, 2**40 + 3):
+        np.testing.assert_array_equal(fnx.random.PRNGKey(seed),
+                                      fnx.jit(lambda: fnx.random.PRNGKey(seed))())
+
+
 def test_effects_take_place_at_each_call(capfd: pytest.CaptureFixture[str]) -> None:
     x = array(1)
     for _ in range(3):

@@ -113,6 +113,16 @@ def test_error_functions(function: Any, name: str, points: Any, ulps: float, dty
     np.testing.assert_allclose(got, want, rtol=ulps * np.finfo(dtype).eps, atol=1e-300)
 
 
+def test_derivatives_of_erfc_are_those_of_erf() -> None:
+    """Of every order: they are closed forms, not derivatives of the polynomials of its parts."""
+    x = jnp.linspace(-9, 40, 99)
+    erf: Callable[..., Any] = fnx.lax.erf
+    erfc: Callable[..., Any] = fnx.lax.erfc
+    for _ in range(3):
+        erf, erfc = fnx.grad(erf), fnx.grad(erfc)
+        np.testing.assert_array_equal(fnx.vmap(erfc)(x), -fnx.vmap(erf)(x))
+
+
 def test_ends_of_the_inverse_error_function() -> None:
     got = np.asarray(fnx.lax.erf_inv(jnp.asarray([-1.0, 1.0, 2.0])))
     np.testing.assert_array_equal(got, [-INF, INF, NAN])

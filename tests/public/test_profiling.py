@@ -46,6 +46,18 @@ def test_a_call_gives_its_result_and_its_kernels() -> None:
     assert f.cache_info().traces == 1  # switched on without a retrace
 
 
+def test_what_lies_outside_of_the_kernels_is_explained() -> None:
+    f = fnx.jit(lambda x: jnp.sin(x) @ x + 1.75, donate_argnums=0)
+    x = jnp.ones((64, 64))
+    cold = fnx.profile(f, warm_up=False)(x.copy())
+    warm = fnx.profile(f)(x)
+    assert cold.compilation > 0 == warm.compilation and warm.seconds < cold.seconds
+    for seen in (cold, warm):
+        assert sum(seen.outside_parts.values()) == seen.outside
+        assert min(seen.outside_parts.values()) >= 0
+    assert "tracing and compiling" in repr(cold) and "compiling" not in repr(warm)
+
+
 def test_a_block_sees_eager_and_jitted_calls() -> None:
     x = jnp.ones(50_000)
     double = fnx.jit(lambda x: x * 2)
@@ -114,7 +126,9 @@ def test_callbacks_and_prints_are_seen(capsys: pytest.CaptureFixture[str]) -> No
         return fnx.pure_callback(lambda a: np.asarray(a) + 1, x, x) * 2
 
     seen = fnx.profile(fnx.jit(f))(np.float32(3))
-    assert float(seen.result) == 8 and "x is 3.0" in capsys.readouterr().out
+    assert float(seen.result) == 8 and capsys.readouterr().out == "x is 3.0\n" * 3
+    seen = fnx.profile(fnx.jit(f), warm_up=False)(np.float32(3))
+    assert capsys.readouterr().out == "x is 3.0\n"
     assert len(seen.runs) >= 3
 
 
@@ -130,6 +144,19 @@ def test_tables_are_for_readers(tmp_path: Path) -> None:
     with pytest.raises(fnx.FnxError, match="by='kernel'"):
         seen.table("colour")
     assert repr(profiling.Profile()).endswith("nothing ran")
+
+
+def test_limits_are_left_out_or_explained() -> None:
+    at = (("/x/m.py", 3),)
+    fast, routine = (profiling.KernelRun(name, at, 40, flops, 0, 5, arithmetic=kind)
+                     for name, flops, kind in (("map", 1000, "float32"), ("eigvalsh", 0, "")))
+    rows = profiling.Profile([fast, routine]).table().splitlines()
+    assert "200%" in rows[1] and "%" not in rows[2] and "100% of a limit" in rows[-1]
+    mixed = profiling.Profile([fast, routine]).table("line")
+    assert "more than 100%" not in mixed and "more than" not in profiling.Profile([routine]).table()
+    seen = fnx.profile(fnx.jit(jnp.linalg.eigvalsh))(jnp.eye(30))
+    row, = [row for row in seen.kernels if row.name == "eigvalsh"]
+    assert row.line.startswith("test_profiling.py:") and not row.arithmetic
 
 
 def test_text_of_the_user_is_escaped() -> None:

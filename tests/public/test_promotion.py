@@ -149,3 +149,23 @@ def test_an_integer_of_many_digits_is_refused_among_floats() -> None:
         with pytest.raises(OverflowError, match="bits"):
             jnp.zeros(2) + big
     assert (jnp.zeros(2) + 2**40)[0] == 2**40
+
+
+# Recorded from JAX 0.10.2: x.at[[0, 0, 1, 3]] of int32 [-4, 3, -1, 6] and uint8 [4, 3, 1, 6].
+AT_RESULTS = {
+    ("int32", "add", -1.5): [-7, 1, -1, 4], ("int32", "multiply", 2.7): [-29, 8, -1, 16],
+    ("int32", "subtract", 2.7): [-9, 0, -1, 3], ("int32", "divide", -1.5): [-2, -3, -1, -6],
+    ("int32", "min", -1.5): [-4, -1, -1, -1], ("int32", "max", 2.7): [2, 3, -1, 6],
+    ("int32", "set", 2.7): [2, 2, -1, 2], ("uint8", "add", -1.5): [1, 1, 1, 4],
+    ("uint8", "multiply", -1.5): [9, 0, 1, 0], ("uint8", "max", -1.5): [4, 3, 1, 6],
+    ("uint8", "set", -1.5): [0, 0, 1, 0], ("uint8", "min", -1.5): [0, 0, 1, 0]}
+
+
+@pytest.mark.parametrize(("dtype", "method", "value"), AT_RESULTS)
+def test_updates_are_combined_in_the_dtype_that_both_promote_to(dtype: str, method: str,
+                                                                value: float) -> None:
+    x = jnp.asarray([-4, 3, -1, 6] if dtype == "int32" else [4, 3, 1, 6], dtype)
+    index = jnp.asarray([0, 0, 1, 3])
+    for v in (value, jnp.float32(value), np.full(4, value, np.float32)):
+        got = getattr(x.at[index], method)(v)
+        assert got.tolist() == AT_RESULTS[dtype, method, value]

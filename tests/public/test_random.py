@@ -194,3 +194,28 @@ def test_means_move_with_parameters() -> None:
         "chisquare": (lambda a: random.chisquare(k, a, (n,)).mean(), 3.0, 1.0)}
     for name, (f, at, expected) in mean.items():
         assert abs(float(fnx.grad(f)(at)) - expected) < 0.05 * expected + 0.02, name
+
+
+# Recorded from JAX 0.10.2 with jax_threefry_partitionable=False and key(42).
+IN_HALVES = {
+    "split": (lambda k: random.key_data(random.split(k, 3)),
+              [[3134548294, 3733159049], [3746501087, 894150801], [801545058, 2363201431]]),
+    "uint8": (lambda k: random.bits(k, (5,), "uint8"), [45, 179, 215, 3, 244]),
+    "uint16": (lambda k: random.bits(k, (5,), "uint16"), [8426, 37627, 63599, 6563, 55571]),
+    "uint32": (lambda k: random.bits(k, (3,)), [2465931498, 430176367, 255383827]),
+    "float16": (lambda k: random.uniform(k, (3,), "float16"), [0.69921875, 0.0146484375,
+                                                               0.5146484375]),
+    "bfloat16": (lambda k: random.uniform(k, (5,), "bfloat16"),
+                 [0.171875, 0.6953125, 0.8359375, 0.0078125, 0.953125]),
+    "randint": (lambda k: random.randint(k, (5,), 0, 1000), [12, 243, 807, 929, 184]),
+    "permutation": (lambda k: random.permutation(k, 17)[:7], [3, 16, 0, 11, 8, 15, 4])}
+
+
+@pytest.mark.parametrize("name", IN_HALVES)
+def test_bits_counted_in_halves_are_those_of_earlier_versions_of_jax(name: str) -> None:
+    draw, expected = IN_HALVES[name]
+    k = random.key(42)
+    usual = draw(k).tolist()
+    with fnx.threefry_partitionable(False):
+        assert draw(k).tolist() == expected
+    assert draw(k).tolist() == usual != expected

@@ -165,3 +165,33 @@ BY_FUNCTION |= {
     **{f"fnx.scipy.signal.{n}": {"x": X, "y": X} for n in ("csd", "welch")},
     "fnx.scipy.signal.stft": {"x": X, "nperseg": 3}, "fnx.scipy.signal.istft": {"Zxx": X},
 }
+_REGULAR = SQUARE % 5 + 9 * np.eye(3, dtype=np.float32)
+_POSITIVE = np.eye(3, dtype=np.float32) + 1
+BY_NAME |= {"taus": LINE, "indptr": np.asarray([0, 1, 2, 3], np.int32)}
+BY_FUNCTION |= {
+    **{f"fnx.lax.linalg.{n}": {"x": _POSITIVE} for n in (
+        "cholesky", "eig", "eigh", "qdwh", "schur")},
+    "fnx.lax.linalg.cholesky_update": {"r_matrix": np.eye(3, dtype=np.float32), "w_vector": LINE},
+    "fnx.lax.linalg.lu_pivots_to_permutation": {"pivots": WHOLE, "permutation_size": 3},
+    "fnx.lax.linalg.ormqr": {"c": SQUARE}, "fnx.lax.linalg.symmetric_product": {
+        "a_matrix": X, "c_matrix": np.eye(2, dtype=np.float32)},
+    "fnx.lax.linalg.tridiagonal_solve": {"dl": LINE, "d": LINE + 5, "du": LINE, "b": SQUARE},
+    **{f"fnx.scipy.linalg.{n}": {"A": _REGULAR, "B": _REGULAR, "C": SQUARE, "E": SQUARE}
+       for n in ("expm", "expm_frechet", "solve_sylvester", "sqrtm")},
+    "fnx.scipy.linalg.funm": {"A": _REGULAR, "func": jnp.sin},
+    "fnx.scipy.linalg.block_diag": {"arrs": X}, "fnx.scipy.linalg.hadamard": {"n": 4},
+    "fnx.scipy.linalg.circulant": {"c": LINE}, "fnx.scipy.linalg.convolution_matrix": {"a": LINE},
+    **{f"fnx.scipy.linalg.{n}": {"a": LINE} for n in ("companion", "fiedler", "fiedler_companion")},
+    **{f"fnx.scipy.linalg.{n}": {"c": LINE} for n in ("hankel", "toeplitz")},
+    "fnx.scipy.linalg.cho_solve": {"c_and_lower": (_POSITIVE, True)},
+    "fnx.scipy.linalg.eigh_tridiagonal": {"d": LINE, "e": LINE[:2]},
+    "fnx.scipy.linalg.leslie": {"f": LINE, "s": LINE[:2]},
+    "fnx.scipy.linalg.lu_solve": {"lu_and_piv": (_REGULAR, WHOLE * 0 + 2)},
+    "fnx.scipy.linalg.qr_multiply": {"c": SQUARE},
+    "fnx.scipy.linalg.rsf2csf": {"T": _POSITIVE, "Z": _POSITIVE},
+    **{f"fnx.scipy.sparse.linalg.{n}": {"A": _REGULAR, "b": LINE} for n in (
+        "bicgstab", "cg", "gmres")},
+    "fnx.experimental.sparse.linalg.lobpcg_standard": {
+        "A": np.eye(6, dtype=np.float32), "X": np.ones((6, 1), np.float32)},
+    "fnx.experimental.sparse.linalg.spsolve": {"data": LINE, "indices": WHOLE, "b": LINE},
+}

@@ -513,3 +513,22 @@ def test_the_longest_header_is_read_in_time(tmp_path: Path) -> None:
     start = time.perf_counter()
     found = safetensors.read(fnx.saving.files.MappedFile(str(tmp_path / "x.safetensors")), True)
     assert len(found) == 20_000 and time.perf_counter() - start < 30
+
+
+def test_numbers_that_became_arrays_in_a_step_are_restored_as_these(tmp_path: Path) -> None:
+    start = {"n": 0, "ema": 0.0, "done": False, "epoch": 3}
+
+    @fnx.jit
+    def step(state: Any) -> Any:
+        return {"n": state["n"] + 1, "ema": 0.9 * state["ema"] + 0.5, "done": state["n"] > 5}
+
+    path = tmp_path / "state.safetensors"
+    fnx.save(path, {**step(start), "epoch": 4})
+    again = fnx.load(path, like=start)
+    assert again["epoch"] == 4 and type(again["epoch"]) is int
+    assert [(k, str(again[k].dtype), again[k].item()) for k in ("n", "ema")] == [
+        ("n", "int32", 1), ("ema", "float32", 0.5)]
+    assert again["done"] is False
+    with pytest.raises(CheckpointError, match="expected int64.. at n, got float32"):
+        fnx.save(path, {"n": jnp.float32(1)})
+        fnx.load(path, like={"n": 0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.fft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ def values(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 11, 13, 15, 16, 17, 24, 60, 77, 128, 169, 210,
-                               256, 509, 1000, 4096, 16384])
+                               256, 509, 1000, 1536, 2040, 4096, 16384])
 def test_lengths(n: int) -> None:
     x = values((n, 2))
     assert error(fnx.jit(transform)(jnp.asarray(x)), reference(x)) < 3e-7
@@ -63,14 +64,24 @@ def test_any_axis(shape: list[int], axis: int, inverse: bool, wide: bool) -> Non
         assert error(found, reference(x, axis, inverse)) < (2e-15 if wide else 5e-7)
 
 
-def test_is_as_accurate_as_pocketfft() -> None:
-    import scipy.fft
-    for n in (64, 720, 4096, 1 << 16):
-        x = values((n, 2))
-        expected = reference(x)
-        z = scipy.fft.fft(x[..., 0] + 1j * x[..., 1])
-        pocket = error(np.stack([z.real, z.imag], -1), expected)
-        assert error(transform(jnp.asarray(x)), expected) < 1.5 * pocket
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_is_as_accurate_as_pocketfft(dtype: str) -> None:
+    """scripts/fft_accuracy.py measures all lengths."""
+    for n in (13, 17, 46, 97, 101, 720, 4096, 1 << 16):
+        x = values((max(1, 512 // n), n, 2), dtype)
+        z = x[..., 0] + 1j * x[..., 1]
+        expected, pocket = [np.stack([y.real, y.imag], -1) for y in (
+            scipy.fft.fft(z.astype(np.clongdouble)), scipy.fft.fft(z))]
+        with fnx.enable_x64(True):
+            assert error(transform(jnp.asarray(x)), expected) < 1.5 * error(pocket, expected)
+
+
+def test_real_lengths_with_a_prime_factor_are_as_accurate_as_pocketfft() -> None:
+    for n in (107, 127, 254):
+        x = values((17, n))
+        expected, pocket = scipy.fft.rfft(x.astype(np.longdouble)), scipy.fft.rfft(x)
+        found = np.asarray(jnp.fft.rfft(jnp.asarray(x)))
+        assert np.linalg.norm(found - expected) < 1.5 * np.linalg.norm(pocket - expected)
 
 
 def test_derivatives_are_transforms() -> None:
@@ -81,6 +92,10 @@ def test_derivatives_are_transforms() -> None:
         assert error(tangent, 0.5 * reference(t)) < 1e-15
         _, pullback = fnx.vjp(f, jnp.asarray(x))
         assert error(pullback(jnp.asarray(t))[0], 0.5 * reference(t, inverse=True)) < 1e-15
+
+        rows = values((16, 109, 2), "float64")  # a prime length
+        _, pullback = fnx.vjp(transform, jnp.asarray(rows))
+        assert error(pullback(jnp.asarray(rows))[0], reference(rows, inverse=True)) < 2e-15
 
         def energy(x: Array) -> Array:
             return jnp.sum(jnp.square(transform(x)))
@@ -120,7 +135,8 @@ def test_interpreter() -> None:
         assert error(transform(jnp.asarray(x)), reference(x)) < 3e-7
 
 
-@pytest.mark.parametrize("shape", [(16, 7), (37, 16), (20, 100), (3, 20, 2, 2)])
+@pytest.mark.parametrize("shape", [(16, 7), (37, 16), (20, 100), (3, 20, 2, 2), (17, 136),
+                                   (16, 1000), (127, 18), (17, 113)])
 def test_many_short_rows(shape: tuple[int, ...]) -> None:
     x = values((*shape, 2))
     assert error(transform(jnp.asarray(x)), reference(x)) < 3e-7
@@ -145,15 +161,48 @@ def test_stages_as_graph_ops(n: int) -> None:
         assert error(found, 0.5 * reference(x, inverse=inverse)) < 3e-7
 
 
+@pytest.mark.parametrize("shape", [(16, 2), (37, 6), (40, 130), (3, 20, 48), (17, 2048),
+                                   (16, 272)])
+def test_rows_of_real_numbers(shape: tuple[int, ...]) -> None:
+    """A step goes between neighbors and half of the spectrum; ends of it have no imaginary part."""
+    x = values(shape)
+    z = np.fft.rfft(x)
+    found = np.asarray(fnx.jit(jnp.fft.rfft)(jnp.asarray(x)))
+    assert np.linalg.norm(found - z) < 3e-7 * np.linalg.norm(z)
+    assert not found.imag[..., [0, -1]].any()
+    z.imag[..., [0, -1]] = np.nan
+    back = fnx.jit(lambda z: jnp.fft.irfft(z, norm="forward"))(jnp.asarray(z))
+    assert error(back, x * shape[-1]) < 3e-7
+
+
+@pytest.mark.parametrize("n", [1, 6, 1000])
+def test_real_transforms_as_graph_ops(n: int) -> None:
+    table = fft_plan.table(n, 1, True).astype("float32")
+    param = build.param(1, dtypes.float32, table.shape)
+    x = values((2, n, 2))
+    exact = np.fft.rfft(x.reshape(2, -1).astype(np.float64))
+    z = np.stack([exact.real, exact.imag], -1).astype("float32")
+    for inverse, operand, expected in ((False, x, z), (True, z, 2 * n * x)):
+        node = build.param(0, dtypes.float32, operand.shape)
+        fft = build.function([build_calls.fft(node, param, 1, inverse, 0.5, True)], 2)
+        for by_stages in (True, False):
+            planned = plan_fft(fft, by_stages)
+            spec.check([fft, planned], "tensor")
+            found, = interp.apply(planned, [operand, table])
+            assert error(found, 0.5 * expected) < 3e-7
+
+
 def test_tables_that_are_too_short_are_refused() -> None:
     x = build.param(0, dtypes.float32, (3, 60, 2))
-    for size in (0, 1, fft_plan.table_size(60, 1) - 1):
-        node = build_calls.fft(x, build.param(1, dtypes.float32, (size,)), 1)
+    sizes = [(n, False) for n in (0, 1, fft_plan.table_size(60, 1) - 1)]
+    for size, real in (*sizes, (fft_plan.table_size(60, 1), True)):
+        node = build_calls.fft(x, build.param(1, dtypes.float32, (size,)), 1, real=real)
         with pytest.raises(errors.SpecError):
             spec.check([build.function([node], 2)], "tensor")
     arg = op_args.FftStep("fft", dtypes.float32, (1, 60, 1), (5, 4, 3), (5, 4, 3), 0)
     for changed in (arg.replace(table=9), arg.replace(radices=(5, 4)), arg.replace(kinds=(5, 4)),
-                    arg.replace(twiddles=150)):
+                    arg.replace(twiddles=150), arg.replace(roots=0), arg.replace(
+                        rows=True, roots=fft_plan.stage_table_size(60))):
         step = build_calls.fft_step(build.param(0, dtypes.float32, (1, 60, 1, 2)), build.param(
             1, dtypes.float32, (fft_plan.stage_table_size(60),)), changed)
         with pytest.raises(errors.SpecError):

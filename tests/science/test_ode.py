@@ -67,6 +67,16 @@ def test_derivatives_by_what_the_equation_closes_over(float64: None) -> None:
     assert abs(float(fnx.grad(f)(0.5)) + np.exp(-0.5)) < 1e-7
 
 
+def test_derivatives_by_complex_arguments() -> None:
+    H = jnp.asarray([[0, 1], [1, 0]], "complex64")
+
+    def population(h: Any) -> Any:
+        ys = odeint(lambda y, t, H: -1j * (H @ y), jnp.asarray([1, 0j]), jnp.asarray([0.0, 1.0]),
+                    h * H, rtol=1e-6, atol=1e-6)
+        return abs(ys[1, 0])**2
+    assert abs(float(fnx.grad(population)(0.7)) + np.sin(1.4)) < 1e-4
+
+
 def test_it_ends_and_says_so() -> None:
     pole = odeint(lambda y, t: y * y, 1.0, jnp.asarray([0.0, 0.5, 0.9, 2.0]))
     np.testing.assert_allclose(pole[:3], [1, 2, 10], rtol=1e-4)

@@ -34,6 +34,29 @@ def test_the_faddeeva_function(float64: None) -> None:
     np.testing.assert_allclose(slope, want, rtol=1e-8)
 
 
+def test_integrals_are_exact_where_their_series_meet(float64: None) -> None:
+    x = np.array([0.5, 4.9, 5.03, 5.99, 6.01, 6.5, 9.0, 24.5, 25.4, 39.9, 40.1, 60.0])
+    for name in ("dawsn", "expi"):
+        want = getattr(scipy.special, name)(x)
+        np.testing.assert_allclose(getattr(special, name)(x), want, rtol=1e-13)
+
+
+def test_comb_of_numbers_that_are_not_whole(float64: None) -> None:
+    n = np.array([4.3, 5.0, 7.5])
+    np.testing.assert_allclose(special.comb(n, 2.0), scipy.special.comb(n, 2.0), rtol=1e-12)
+    assert special.comb(5.0, 2.0) == 10 and fnx.grad(special.comb)(5.0, 2.0) > 4
+
+
+def test_complex_covariances_and_polynomials_of_matrices(float64: None) -> None:
+    a = RNG.normal(size=(4, 4))
+    z = a + 1j * a.T
+    for name, x in (("cov", z), ("corrcoef", z), ("poly", a)):
+        np.testing.assert_allclose(getattr(jnp, name)(x), getattr(np, name)(x), rtol=1e-9,
+                                   atol=1e-12)
+    q = random.orthogonal(random.key(0), 3, dtype="complex128")
+    np.testing.assert_allclose(q @ q.conj().T, np.eye(3), atol=1e-12)
+
+
 def test_spherical_harmonics(float64: None) -> None:
     n, m = [np.asarray(x) for x in zip(*[(n, m) for n in range(9) for m in range(-n, n + 1)])]
     theta, phi = RNG.uniform(0, np.pi, n.size), RNG.uniform(0, 6, n.size)

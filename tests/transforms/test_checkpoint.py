@@ -295,10 +295,10 @@ def derivatives_through_without(kind: str) -> list[Any]:
         return [np.asarray(a) for a in derivatives_through(recurrent(kind), kind)]
 
 
-# The kinds that take seconds have two policies: nothing is saved, and one of two values.
+# The other kinds have two policies: nothing is saved, and one of two values.
 @pytest.mark.parametrize("kind, name", [
     (kind, name) for kind in KINDS for name in ("nothing", "dots", "names", "unnamed", "both")
-    if kind in ("scan", "cond", "cond in scan") or name in ("nothing", "names")])
+    if kind == "scan" or name in ("nothing", "names")])
 def test_derivatives_through_bodies_are_the_same(kind: str, name: str) -> None:
     with override(device=device_of(name)):
         got = derivatives_through(fnx.checkpoint(recurrent(kind), policy=ALL[name]), kind)

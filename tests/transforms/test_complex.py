@@ -137,8 +137,10 @@ def test_reading_and_writing_elements() -> None:
         float(z[0, 0])
     with pytest.raises(DTypeError, match="complex"):
         jnp.zeros(3).at[0].set(1j)
-    with pytest.raises(DTypeError, match="combine by MUL"):
-        z.at[0].multiply(2j)
+    first = np.asarray(z)[0]
+    close(z.at[0].multiply(2j)[0], first * 2j, 1e-6)
+    for name, of in (("max", np.maximum), ("min", np.minimum)):
+        close(getattr(z.at[0], name)(0.1j)[0], of(first, np.complex64(0.1j)), 1e-6)
 
 
 def test_conversions_say_what_they_drop() -> None:
@@ -271,3 +273,30 @@ def test_random_numbers() -> None:
     z = np.asarray(fnx.random.normal(fnx.random.key(0), (4000,), "complex64"))
     assert z.dtype == np.complex64 and abs(z.mean()) < 0.05
     assert abs(np.var(z.real) - 0.5) < 0.05 and abs(np.var(z.imag) - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("name", ["multiply", "max", "min"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_scatters_combine_complex_numbers_in_order(name: str, rows: bool) -> None:
+    """Products, and extremes by the order of real, then imaginary parts; also of whole rows."""
+    x, updates = drawn(5, 2), drawn(6, 2, seed=1)
+    x, updates = (x, updates) if rows else (x[:, 0], updates[:, 0])
+    of_numpy = {"multiply": np.multiply, "max": np.maximum, "min": np.minimum}[name]
+    run = fnx.jit(lambda i: getattr(jnp.asarray(x).at[i], name)(updates))
+    for places in ([0, 3, 0, -1, 3, 0], [7, 4, -6, -5, 0, 1], [2, 2, 2, 2, 2, 2]):
+        want, inside = x.copy(), [k for k, i in enumerate(places) if -5 <= i < 5]
+        of_numpy.at(want, np.array(places)[inside], updates[inside])
+        np.testing.assert_allclose(run(np.array(places)), want, rtol=1e-5)
+
+
+def test_a_scatter_of_complex_products_has_derivatives_and_batches() -> None:
+    with override(x64=True):
+        x, u, i = drawn(3, dtype=complex), drawn(3, seed=1, dtype=complex), np.array([0, 2, 0])
+
+        def f(u: Any) -> Any:
+            return abs(jnp.asarray(x).at[i].multiply(u)).sum()
+        np.testing.assert_allclose(fnx.grad(f)(u), fnx.grad(lambda u: abs(jnp.stack(
+            [x[0] * u[0] * u[2], x[1], x[2] * u[1]])).sum())(u), rtol=1e-9)
+        both = fnx.vmap(lambda u: jnp.asarray(x).at[i].max(u))(np.stack([u, -u]))
+        for row, v in zip(both, (u, -u)):
+            np.testing.assert_array_equal(row, jnp.asarray(x).at[i].max(v))

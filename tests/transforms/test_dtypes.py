@@ -140,7 +140,8 @@ def test_x64_has_jaxs_names() -> None:
         assert config.check == "nan"
     finally:
         config.x64, config.check = False, ""
-    with pytest.raises(ArgumentError, match="expected one of"):
+    assert not hasattr(config, "jax_no_such_thing")
+    with pytest.raises(AttributeError, match="no attribute 'jax_no_such_thing'"):
         config.update("jax_no_such_thing", True)
     with pytest.raises(ArgumentError, match="True or False"):
         config.update("jax_enable_x64", "maybe")

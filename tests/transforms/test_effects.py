@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -265,3 +266,21 @@ def test_progress(reverse: bool, capsys: pytest.CaptureFixture[str]) -> None:
     fnx.lax.scan(lambda c, x: (c, None), 0, None, 1000, progress=True)
     fnx.effects_barrier()
     assert capsys.readouterr().err.count("\r") == 100
+
+
+def test_a_partial_is_one_callback_each_time_that_rules_are_traced() -> None:
+    """A new partial in each trace is the same function; results may be float64 without x64."""
+    def scaled(factor: float, x: Any) -> Any:
+        return np.asarray(x) * factor
+
+    def halve(_: Any, b: Any, factor: float = 0.5) -> Any:
+        return fnx.pure_callback(functools.partial(scaled, factor),
+                                 fnx.ShapeDtypeStruct(b.shape, b.dtype), b,
+                                 vmap_method="sequential")
+
+    def f(b: Any) -> Any:
+        return fnx.lax.custom_linear_solve(lambda x: 2 * x, b, halve, halve).sum()
+    x = jnp.asarray(np.ones(2), "float64")
+    np.testing.assert_array_equal(fnx.jit(fnx.grad(f))(x), [0.5, 0.5])
+    np.testing.assert_array_equal(fnx.vmap(fnx.grad(f))(x[:, None]), [[0.5], [0.5]])
+    assert fnx.grad(f)(x).dtype == "float64"

@@ -240,7 +240,7 @@ def test_vjp_of_nothing() -> None:
     (lambda: grad(lambda x: (x, x))(2.0), GradError, ["(*, *)", "has_aux"]),
     (lambda: grad(lambda x: None)(2.0), GradError, ["scalar", "None"]),
     (lambda: grad(lambda x: x > 1)(2.0), GradError, ["bool[]", "astype"]),
-    (lambda: grad(lambda x: x * 2)(2), GradError, ["args[0]", "int32[]", "astype"]),
+    (lambda: grad(lambda x: x * 2)(2), GradError, ["args[0]", "int32[]", "write 2.0"]),
     (lambda: grad(lambda p: p["w"][1] * 2.0)({"w": [1.0, X.astype(np.int32)]}), GradError,
      ["args[0]['w'][1]", "int32[3]", "allow_int"]),
     (lambda: grad(lambda x, p: x, argnums=1)(2.0, {"name": "adam"}), GradError,

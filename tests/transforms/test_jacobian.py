@@ -145,9 +145,9 @@ def test_a_unit_picks_what_it_is_multiplied_with() -> None:
     for jac in (fnx.jacfwd, fnx.jacrev):
         np.testing.assert_array_equal(jac(lambda w: x @ w)(jnp.ones(3)), x)
     graph = fnx.make_jaxpr(fnx.jacfwd(lambda w: MATRIX @ w))(jnp.ones(3))
-    assert "sum" not in str(graph)
+    assert "sum" not in graph.show()
     hessian = fnx.make_jaxpr(fnx.hessian(fnx.jit(lambda w: jnp.sum(jnp.tanh(MATRIX @ w)))))
-    assert str(hessian(jnp.ones(3))).count("[i, j] = sum(") <= 1
+    assert hessian(jnp.ones(3)).show().count("[i, j] = sum(") <= 1
 
 
 CUBE = np.cos(np.arange(24.0, dtype=np.float32)).reshape(2, 3, 4)
@@ -188,4 +188,4 @@ def test_a_unit_of_a_matrix_picks() -> None:
         np.testing.assert_array_equal(found[:, 0, :, 0], w)
         np.testing.assert_array_equal(found[:, 0, :, 1], 0)
     graph = fnx.make_jaxpr(fnx.jacfwd(lambda x: MATRIX @ x))(jnp.ones((3, 2)))
-    assert "sum" not in str(graph)
+    assert "sum" not in graph.show()

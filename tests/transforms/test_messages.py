@@ -86,7 +86,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
                "store it outside or pass it to another thread"),
     "if": (lambda: fnx.jit(asks_a_sum)(X),
            f"expected a concrete value, got a traced bool[] computed at {THIS}:LINE: "
-           "jit of asks_a_sum traces with abstract values\n"
+           "jit of asks_a_sum traces with abstract values; it depends on the argument x\n"
            f"  Inside jit of asks_a_sum "
            f"({THIS}:LINE)\n"
            "  Fix: use fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's `if`; "

@@ -68,7 +68,7 @@ def test_structures(k: int) -> None:
     assert again.unflatten(leaves) == structure.unflatten(leaves)
 
 
-@pytest.mark.parametrize("depth", [1, 1500])
+@pytest.mark.parametrize("depth", [1, 1100])
 def test_pullbacks(depth: int) -> None:
     def f(x: Any) -> Any:
         for _ in range(depth):
@@ -76,9 +76,9 @@ def test_pullbacks(depth: int) -> None:
         return x
 
     _, pull = fnx.vjp(f, {"y": jnp.asarray(np.float32([0.1, 0.2]))})
+    want, = pull({"y": jnp.ones(2)})
     for again in (pickle.loads(pickle.dumps(pull)), copy.deepcopy(pull)):
         got, = again({"y": jnp.ones(2)})
-        want, = pull({"y": jnp.ones(2)})
         np.testing.assert_array_equal(got["y"], want["y"])
 
 

@@ -9,7 +9,6 @@ workers changes no bit of a result.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
 import gc
@@ -57,7 +56,7 @@ from fnx.core.rewriting.algebra import evaluate
 from fnx.core.scope import callbacks as host
 from fnx.core.support.config import config
 from fnx.core.support.errors import OutOfMemoryError, SpecError
-from fnx.core.support.process import at_fork, fork_safe_lock
+from fnx.core.support.process import at_exit, at_fork, fork_safe_lock
 from fnx.core.support.target import Target
 
 # Estimated nanoseconds up to which a buffer runs on the calling thread: elapsed, and of idle
@@ -387,7 +386,7 @@ class CpuDevice(HostDevice):
                 cache = self._kernels.get(level)
                 if cache is None:
                     cache = self._kernels[level] = KernelCache(target)
-                    atexit.register(cache.compiler_threads.end)
+                    at_exit(cache.compiler_threads.end)
                     at_fork(in_child=cache.in_child)
         return cache
 

@@ -68,11 +68,17 @@ class EncodedProgram(Record):
 
 
 class _OpenLoop(Record):
-    """A loop that is being encoded: its name, its register, and the slots that depend on it."""
+    """A loop that is being encoded: its name, its register, and the slots that depend on it, by
+    the words that say how their pointer moves."""
 
     name: str
     register: int
-    moves: list[list[int]]
+    moves: dict[tuple[int, ...], list[int]]
+
+    def words(self) -> list[int]:
+        """Return its moves, as layout.py defines them."""
+        return [word for (swaps, *how), slots in self.moves.items()
+                for word in (len(slots), swaps, *slots, *how)]
 
 
 class Encoder:
@@ -96,7 +102,7 @@ class Encoder:
         self.jumps: list[list[int]] = []
         self.open: list[_OpenLoop] = []
         self.closed_loops: dict[int, _OpenLoop] = {}  # the last loop at each depth
-        self.record_moves: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
+        self.record_moves: list[tuple[int, _OpenLoop]] = []  # (record, its loop)
         self.branch_starts: list[tuple[int, list[int]]] = []  # (record, start of each branch)
 
     def encode(self, commands: Commands) -> EncodedProgram:
@@ -135,7 +141,7 @@ class Encoder:
     def _loop(self, loop: QueuedLoop) -> None:
         trips = UNBOUNDED if loop.trips is None else loop.trips
         depth = len(self.open)
-        opened = _OpenLoop(loop.name, self.registers + depth, [])
+        opened = _OpenLoop(loop.name, self.registers + depth, {})
         start = self._record(f"loop {loop.name}", layout.LOOP, opened.register, trips)
         self.open.append(opened)
         test = None
@@ -146,7 +152,7 @@ class Encoder:
         end = self._record("the end", layout.NEXT, opened.register, trips, 0, 0, start + 1)
         self.open.pop()
         self.closed_loops[depth] = opened
-        self.record_moves += [(start, opened.moves), (end, opened.moves)]
+        self.record_moves += [(start, opened), (end, opened)]
         self.records[start][layout.TARGET] = end + 1
         if test is not None:
             self.records[test][layout.TARGET] = end + 1
@@ -177,25 +183,25 @@ class Encoder:
         if loop_depths:
             depth = max(loop_depths)
             loop = self.open[depth] if depth < len(self.open) else self.closed_loops[depth]
-            loop.moves.append(self._move(number, swaps, leaves))
+            loop.moves.setdefault(self._move(swaps, leaves), []).append(number)
         return number
 
     def _slot_words(self, slot: op_args.Slot) -> list[int]:
         return [self.base[slot.kind] + (0 if slot.kind == "arena" else slot.index), slot.offset]
 
-    def _move(self, number: int, swaps: list[int], leaves: list[op_args.Slot]) -> list[int]:
-        words = [number, len(swaps), *[self.registers + d for d in swaps]]
+    def _move(self, swaps: list[int], leaves: list[op_args.Slot]) -> tuple[int, ...]:
+        words = [len(swaps), *[self.registers + d for d in swaps]]
         for leaf in leaves:
             terms = [(self.registers + d, s) for d, s in enumerate(leaf.strides) if s]
             words += [*self._slot_words(leaf), len(terms), *itertools.chain(*terms)]
             words += [0] * (2 * (self.depth - len(terms)))
-        return words
+        return tuple(words)
 
     # ---- words
 
     def _assemble(self) -> EncodedProgram:
         records = list(itertools.chain(*self.records))
-        lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.record_moves]))
+        lists = list(itertools.chain(*[loop.words() for _, loop in self.record_moves]))
         starts = list(itertools.chain(*[starts for _, starts in self.branch_starts]))
         areas = [self.table, records, self.scalars, lists, starts]
         sizes = itertools.accumulate([layout.PROGRAM_WORDS, *map(len, areas)])
@@ -205,10 +211,10 @@ class Encoder:
         for i, record in enumerate(self.records):
             if record[0] == layout.EXEC:
                 records[i * layout.RECORD_WORDS + layout.SCALARS] += scalars
-        for i, entries in self.record_moves:
+        for i, loop in self.record_moves:
             start = i * layout.RECORD_WORDS
-            records[start + layout.MOVES:start + layout.MOVES + 2] = [moves, len(entries)]
-            moves += 8 * sum(map(len, entries))
+            records[start + layout.MOVES:start + layout.MOVES + 2] = [moves, len(loop.moves)]
+            moves += 8 * len(loop.words())
         for i, jumps in self.branch_starts:
             records[i * layout.RECORD_WORDS + layout.TARGET] = choices
             choices += 8 * len(jumps)

@@ -8,8 +8,9 @@
               TEST: slot of a bool, the record to go to if it is false
               SWITCH: slot of an int32, number of branches, address of their first records
               JUMP: the record to go to
-    move      a slot that depends on a loop: slot, registers whose parity selects one of the
-              alternatives that follow: base, offset, terms (register, bytes per iteration)
+    move      a pointer that depends on a loop, and the slots that hold it: numbers of slots and of
+              registers, the slots, the registers; their parity selects one of the alternatives
+              that follow: base, offset, terms (register, bytes per iteration)
     block     of one call: scratch, arena, the record to resume at (0: not started),
               argument pointers, an iteration counter (register) per loop, resolved slots
     queue     ring buffer of (program, block), timeline values, the open job, pthread objects,

@@ -11,7 +11,6 @@ submitted afterwards runs, on new threads if the old ones do not return.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -30,7 +29,7 @@ from fnx.backends.device.hcq import HostStorage, InFlight, PooledCommandBuffer, 
 from fnx.backends.llvm.host_cpu import cores
 from fnx.core.support.config import config
 from fnx.core.support.errors import DeviceError, OutOfMemoryError
-from fnx.core.support.process import at_fork, block_at_exit, fork_safe_lock
+from fnx.core.support.process import at_exit, at_fork, block_at_exit, fork_safe_lock
 from fnx.core.support.record import Record
 
 WAIT_SLICE_NS = 50_000_000  # nanoseconds between checks for Ctrl-C and the time limit in a wait
@@ -162,7 +161,7 @@ class CpuQueue(Signal):
         self.last_effect = 0
         self._failure: BaseException | None = None  # of a callback, until it was raised
         self._inline_runs: list[InlineSubmission] = []
-        atexit.register(self._at_exit)
+        at_exit(self._at_exit)
         at_fork(self._drain_before_fork, in_child=self._in_child)
         config.add_listener("workers", self._on_worker_count)
 

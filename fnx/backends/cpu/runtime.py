@@ -109,13 +109,15 @@ def _update_moves(f: IRFunction, program: str, block: str, pointers: str, moves:
     size = f.mul(f.add(f.mul(f.load(program, layout.DEPTH), 2), 3), 8)  # alternative's bytes
     with f.count(count):
         move = move_ptr.get()
-        swaps, chosen, alternatives = f.load(move, 1), f.variable(0), f.variable(1)
+        copies, swaps = f.load(move), f.load(move, 1)
+        slots, chosen, alternatives = f.word_address(move, 2), f.variable(0), f.variable(1)
+        registers = f.word_address(slots, copies)
         with f.count(swaps) as i:
-            register = f.load(f.word_address(move, i), 2)
+            register = f.load(f.word_address(registers, i))
             odd = f.binary("and", f.load(f.word_address(block, register)), 1)
             chosen.set(f.add(chosen.get(), f.mul(odd, alternatives.get())))
             alternatives.set(f.mul(alternatives.get(), 2))
-        first = f.word_address(f.word_address(move, swaps), 2)
+        first = f.word_address(registers, swaps)
         alternative = f.add(first, f.mul(chosen.get(), size))
         pointer = f.variable(f.add(f.load(f.word_address(block, f.load(alternative))),
                                    f.load(alternative, 1)))
@@ -123,7 +125,8 @@ def _update_moves(f: IRFunction, program: str, block: str, pointers: str, moves:
             term = f.word_address(alternative, f.mul(i, 2))
             steps = f.load(f.word_address(block, f.load(term, 3)))
             pointer.set(f.add(pointer.get(), f.mul(steps, f.load(term, 4))))
-        f.store(pointers, f.load(move), pointer.get())
+        with f.count(copies) as i:
+            f.store(pointers, f.load(f.word_address(slots, i)), pointer.get())
         move_ptr.set(f.add(first, f.mul(alternatives.get(), size)))
 
 

@@ -22,6 +22,9 @@ less one for each job since that went well.
 
 from __future__ import annotations
 
+import sys
+import time
+
 from fnx.backends.cpu import layout
 from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable, ir_function
 
@@ -29,6 +32,8 @@ SPIN_NS = 20_000, 200_000  # shortest and longest time in nanoseconds that an id
 _MAX_SPINS = 5000  # ``pause`` rounds of a leader that waits for the last chunks of a job
 # short jobs that the leader runs alone after a sleep: first, most
 _MIN_BACKOFF, _MAX_BACKOFF = 32, 1 << 14
+# the clock of time.monotonic_ns; on macOS that is CLOCK_UPTIME_RAW
+_MONOTONIC = 8 if sys.platform == "darwin" else time.CLOCK_MONOTONIC
 _MASK_WORDS = 16  # words in a CPU set
 _CHUNK_COUNT_MASK = layout.MOST_CHUNKS
 
@@ -191,7 +196,7 @@ def _open_job(f: IRFunction, queue: str, record: str, pointers: str, time: str, 
 def _clock(f: IRFunction) -> None:
     """Return nanoseconds of a monotonic clock."""
     now = f.alloca_bytes(16)
-    call_c(f, "clock_gettime", 1, now)  # 1: CLOCK_MONOTONIC, as time.monotonic_ns
+    call_c(f, "clock_gettime", _MONOTONIC, now)
     f.ret(f.add(f.mul(f.load(now), 1_000_000_000), f.load(now, 1)))
 
 

@@ -94,10 +94,9 @@ def run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -
     """Run an FFT_STEP on the bytes of its array, its table and its result."""
     assert arg.lengths is not None
     x, _, out = memory
-    shape, t = arg.outs[0]
-    count = math.prod(shape) * t.itemsize
-    source = x[:count].view(t.np).reshape(arg.shape)
-    out[:count].view(t.np).reshape(shape)[...] = fft_step(arg, source)[0]
+    source, target = [part[:math.prod(shape) * arg.dtype.itemsize].view(arg.dtype.np).reshape(shape)
+                      for part, shape in ((x, arg.shape), (out, arg.outs[0][0]))]
+    target[...] = fft_step(arg, source)[0]
 
 
 def run_linalg(arg: op_args.Linalg, memory: Sequence[np.ndarray[Any, Any]]) -> None:

@@ -15,14 +15,13 @@ it adds to the latency of the first call.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from fnx.core.support.process import at_fork, fork_safe_lock
+from fnx.core.support.process import at_exit, at_fork, fork_safe_lock
 
 EXIT_TIMEOUT = 1.0  # seconds that process exit waits
 
@@ -80,5 +79,5 @@ def _in_child() -> None:
     _writers.clear()
 
 
-atexit.register(wait, EXIT_TIMEOUT)
+at_exit(lambda: wait(EXIT_TIMEOUT))
 at_fork(in_child=_in_child)

@@ -11,7 +11,6 @@ that recurs, the driver records them and queues them at once.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import weakref
@@ -53,7 +52,7 @@ from fnx.core.ir.kernel_code import KernelCode, RunTrace
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import CallbackError, DeviceError, Location, OutOfMemoryError
-from fnx.core.support.process import fork_safe_lock
+from fnx.core.support.process import at_exit, fork_safe_lock
 
 _IN_FLIGHT, _MAX_REPORTED = 16, 4  # submissions that a fault may name, and kernels
 
@@ -303,7 +302,7 @@ class GpuDevice(DeviceBase):
         self.dead_records: DeathQueue[LaunchRecords] = DeathQueue()
         self.in_flight: deque[GpuCommandBuffer] = deque(maxlen=_IN_FLIGHT)
         self._connect_pool()
-        atexit.register(self._at_exit)
+        at_exit(self._at_exit)
 
     # ---- faults
 

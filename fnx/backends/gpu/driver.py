@@ -109,10 +109,12 @@ class QueueDriver(ABC):
         supports_linking: whether launches are recorded once for any memory (``link``), rather than
             for fixed memory (``record``).
         can_reopen: whether the device can be opened again in this process after a failure.
+        is_processor: whether it computes on the host's processors, as PoCL and llvmpipe do.
     """
 
     supports_linking = False
     can_reopen = False
+    is_processor = False
 
     name: str
     kind: str

@@ -11,11 +11,9 @@ llvmlite, and loaded at first use.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import functools
-import importlib.util
 import itertools
 import os
 import sys
@@ -35,11 +33,12 @@ from fnx.backends.llvm.host_cpu import (
     vector_registers,
 )
 from fnx.core.ir.cache import DeathQueue
-from fnx.core.support.errors import DeviceError, SpecError
-from fnx.core.support.process import at_fork, block_at_exit, fork_safe_lock
+from fnx.core.support.errors import DeviceError, RequirementError, SpecError
+from fnx.core.support.process import at_exit, at_fork, block_at_exit, fork_safe_lock
+from fnx.core.support.requirements import LLVMLITE, llvmlite_folder, missing, requirement
 from fnx.core.support.target import Target
 
-SUPPORTED = (22,)  # LLVM's major versions that are known to have these prototypes
+SUPPORTED = range(20, 23)  # LLVM's major versions that are known to have these prototypes
 
 _CharPtrPtr = POINTER(c_char_p)
 
@@ -108,9 +107,10 @@ class _LLVM:
         packed = self.GetVersionInfo()
         self.version = ((packed >> 16) & 255, (packed >> 8) & 255, packed & 255)
         if self.version[0] not in SUPPORTED:
-            raise DeviceError(f"expected llvmlite with LLVM {SUPPORTED[0]}, got "
-                              f"{'.'.join(map(str, self.version))}",
-                              hint="install the llvmlite that fnx asks for: pip install -U fnx")
+            raise RequirementError(
+                f"expected llvmlite with LLVM {SUPPORTED[0]} to {SUPPORTED[-1]}, got one with "
+                f"{'.'.join(map(str, self.version))}",
+                hint=f"pip install --force-reinstall '{requirement('llvmlite', LLVMLITE)}'")
         self.InitializeNativeTarget()
         self.InitializeNativeAsmPrinter()
 
@@ -119,13 +119,12 @@ class _LLVM:
 
 
 def _library_path() -> str:
-    spec = importlib.util.find_spec("llvmlite")
-    if spec is None or spec.origin is None:
-        raise DeviceError("expected llvmlite, which compiles kernels; it is not installed",
-                          hint="pip install llvmlite")
+    folder = llvmlite_folder()
+    if not folder:
+        raise missing("llvmlite")
     name = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}.get(
         sys.platform, "libllvmlite.so")
-    return os.path.join(os.path.dirname(spec.origin), "binding", name)
+    return os.path.join(folder, "binding", name)
 
 
 _loaded: list[_LLVM] = []
@@ -170,6 +169,8 @@ class _Message:
 
 # ---- the host -------------------------------------------------------------------------------
 
+_PROCESSORS = ("x86_64", "aarch64", "arm64")  # as LLVM's triples begin
+
 
 @functools.cache
 def host_target(level: str = "") -> Target:
@@ -180,11 +181,14 @@ def host_target(level: str = "") -> Target:
     'cpu'
 
     Raises:
-        DeviceError: this processor lacks a part of the level.
+        DeviceError: fnx has no code for this processor, or it lacks a part of the level.
     """
     lib, out = _llvm(), _Message()
     lib.GetProcessTriple(out.reference)
     triple = out.take()
+    if not triple.startswith(_PROCESSORS):
+        raise DeviceError(f"the cpu device: expected a processor of x86-64 or 64-bit ARM, got "
+                          f"{triple}", hint="fnx.config.device = 'interp' computes by NumPy")
     lib.GetHostCPUName(out.reference)
     cpu = out.take()
     lib.GetHostCPUFeatures(out.reference)
@@ -291,7 +295,7 @@ def _at_exit() -> None:
     _block_other_threads()
 
 
-atexit.register(_at_exit)
+at_exit(_at_exit)
 at_fork(_block_other_threads, _unblock_threads, _in_child)
 
 

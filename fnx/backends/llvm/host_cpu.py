@@ -41,6 +41,8 @@ def restrict_features(level: str, triple: str, features: list[str]) -> list[str]
         raise DeviceError(f"config.cpu: expected a level that this processor has, got {level!r}, "
                           f"which needs {', '.join(missing)}", hint="name a lower one of "
                           f"{', '.join(levels)}, or '' for all that this processor has")
+    if "avx512f" in allowed:
+        allowed.add("evex512")  # LLVM 20's name for vectors of 512 bits, which later ones imply
     return [f if f.startswith("-") or f[1:] in allowed else f"-{f[1:]}" for f in features]
 
 

@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnx.core.array.array import Array
+import numpy as np
+
+from fnx.core.array.array import Array, unsharded
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.ir.uop import toposort
+from fnx.core.scope import scope
+
+# The dtype of the gradient of an integer, which carries no information.
+FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 class _TracerMeta(type):
@@ -30,6 +37,19 @@ class Tracer(metaclass=_TracerMeta):
     """
 
 
+class _JVPTracerMeta(type):
+    """The metaclass of JVPTracer."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        trace = scope.innermost()
+        return type(x) is Array and isinstance(x, Tracer) and trace is not None and \
+            not set(trace.leaves).isdisjoint(toposort([x._node]))
+
+
+class JVPTracer(metaclass=_JVPTracerMeta):
+    """An Array that depends on the arguments of the innermost open trace, for ``isinstance``."""
+
+
 class AbstractValue:
     """The base class of abstract values."""
 
@@ -45,6 +65,8 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
 
     >>> ShapedArray((2, 3), "float32")
     ShapedArray(float32[2,3])
+    >>> ShapedArray((2, 3), "float32").sharding.is_fully_replicated
+    True
     """
 
     def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, *,
@@ -55,21 +77,49 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
     def of(cls, aval: Aval) -> ShapedArray:
         """Wrap the Aval of an Array without checks."""
         result = cls.__new__(cls)
-        result.sharding, result._aval = None, aval
+        result._sharding, result._aval = None, aval
         return result
+
+    @property
+    def sharding(self) -> Any:
+        """The sharding: by default over a mesh without axes."""
+        return unsharded(self.ndim) if self._sharding is None else self._sharding
+
+    def to_tangent_aval(self) -> ShapedArray | Float0Aval:
+        """Return the type of its tangents: of dtype float0 for integers."""
+        return ShapedArray(self.shape, self.dtype) if self._aval.dtype.is_inexact else \
+            Float0Aval(self.shape)
+
+    at_least_vspace = to_tangent_aval
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short()}{weak})"
 
+    def __str__(self) -> str:
+        return f"{'~' * self.weak_type}{self.str_short()}"
+
     def str_short(self) -> str:
         """Return dtype and shape as text: ``float32[2,3]``."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
-    def update(self, **changes: Any) -> ShapedArray:
-        """Return a copy with another shape, dtype or weak type."""
-        return ShapedArray(**{"shape": self.shape, "dtype": self.dtype,
-                              "weak_type": self.weak_type, **changes})
+
+class Float0Aval:
+    """The type of the tangent of an integer."""
+
+    dtype, weak_type = FLOAT0, False
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def str_short(self) -> str:
+        """Return dtype and shape as text."""
+        return f"float0[{','.join(map(str, self.shape))}]"
+
+    __str__ = str_short
+
+    def __repr__(self) -> str:
+        return f"ShapedArray({self.str_short()})"
 
 
 def get_aval(x: Any) -> ShapedArray:

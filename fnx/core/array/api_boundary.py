@@ -18,7 +18,7 @@ from fnx.core.array import convert, placement, tree
 from fnx.core.array.arguments import check_annotated
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.call_validation import (
-    drop_placement_kwargs,
+    adapt_call,
     explain_type_error,
     fits_signature,
     signature_error,
@@ -217,8 +217,10 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
                 return cast(R, result)
             if config.placing and call.__name__ not in _TRANSFERS:
                 _check_placement(call, args, kwargs)
-        current_loc.loc = user_location(2) or _UNKNOWN_LOCATION
+        loc = user_location(2) or _UNKNOWN_LOCATION
+        current_loc.loc = loc
         try:
+            scope.record_lines(loc)
             out = checked(*args, **kwargs)
             if not scope.is_open():
                 evaluate_pending(out, result)
@@ -229,11 +231,11 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             raise
         except TypeError as error:
             if not fits_signature(call, args, kwargs):
-                remaining = drop_placement_kwargs(call, kwargs)
-                if remaining is None:
+                adapted = adapt_call(call, args, kwargs)
+                if adapted is None:
                     raise signature_error(call, args, kwargs) from None
                 current_loc.loc = None
-                return retry(*args, **remaining)
+                return retry(*adapted[0], **adapted[1])
             if (explained := explain_type_error(call, args, kwargs, error)) is not None:
                 raise explained from None
             filter_traceback(error)
@@ -273,6 +275,9 @@ def evaluate_pending(out: Any, miss: CacheMiss | None = None) -> None:
                    and x._storage is None and x._uop is not None]
         if not pending:
             return
+    if scope.thread_state.suspended:
+        pending = [x for x in pending if not scope.is_suspended(x._node)]
+        miss = None
     storages = storage.evaluate([x._node for x in pending],
                                 None if miss is None else partial(miss.store, out, pending))
     for x, memory in zip(pending, storages):

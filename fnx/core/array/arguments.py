@@ -28,6 +28,23 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _COMPARABLE = (str, bool, type(None))
 
 
+def positional_name(f: Callable[..., Any], i: int) -> str:
+    """Return the name of a positional parameter, or ``args[i]`` if it has none.
+
+    >>> positional_name(lambda x, y: 0, 1), positional_name(max, 1)
+    ('y', 'args[1]')
+    """
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return f"args[{i}]"
+    names = [p.name for p in parameters if p.kind in _POSITIONAL]
+    if i < len(names):
+        return names[i]
+    rest = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+    return f"args[{i}]" if rest is None else f"{rest}[{i - len(names)}]"
+
+
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise unless the value is one of those that the argument allows.
 
@@ -78,6 +95,12 @@ def check_number(name: str, value: float) -> float:
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise ArgumentError(f"expected {name} as a number, got {value!r}")
     return value
+
+
+def check_optional(name: str, value: Any, kind: type, what: str) -> None:
+    """Raise unless the value is None or of a type, which a message calls ``what``."""
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise ArgumentError(f"expected {name} as {what} or None, got {value!r}")
 
 
 def check_no_out(name: str, out: Any) -> None:

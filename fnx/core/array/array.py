@@ -51,12 +51,13 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         def any(self, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
                 where: ArrayLike | None = None) -> Array: ...
         def argmax(self, axis: int | None = None, out: None = None,
-                   keepdims: bool = False) -> Array: ...
+                   keepdims: bool | None = None) -> Array: ...
         def argmin(self, axis: int | None = None, out: None = None,
-                   keepdims: bool = False) -> Array: ...
+                   keepdims: bool | None = None) -> Array: ...
         def argpartition(self, kth: int, axis: int = -1) -> Array: ...
         def argsort(self, axis: int | None = -1, *, kind: None = None, order: None = None,
-                    stable: bool = True, descending: bool = False) -> Array: ...
+                    stable: bool = True, descending: bool = False,
+                    dtype: DTypeLike | None = None) -> Array: ...
         def astype(self, dtype: DTypeLike, copy: bool = False) -> Array: ...
         def choose(self, choices: Sequence[ArrayLike], out: None = None,
                    mode: Literal["raise", "wrap", "clip"] = "raise") -> Array: ...
@@ -81,15 +82,16 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
                 initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array: ...
         def prod(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
                  keepdims: bool = False, initial: ArrayLike | None = None,
-                 where: ArrayLike | None = None) -> Array: ...
+                 where: ArrayLike | None = None, promote_integers: bool = True) -> Array: ...
         def nonzero(self, *, size: int | None = None, fill_value: Any = None
                     ) -> tuple[Array, ...]: ...
-        def ptp(self, axis: AxisLike = None, keepdims: bool = False) -> Array: ...
+        def ptp(self, axis: AxisLike = None, out: None = None,
+                keepdims: bool = False) -> Array: ...
         def ravel(self, order: Literal["C", "F"] = "C") -> Array: ...
         def repeat(self, repeats: Any, axis: int | None = None, *,
                    total_repeat_length: int | None = None) -> Array: ...
         def reshape(self, *shape: Any, order: Literal["C", "F"] = "C") -> Array: ...
-        def round(self, decimals: int = 0) -> Array: ...
+        def round(self, decimals: int = 0, out: None = None) -> Array: ...
         def searchsorted(self, v: ArrayLike, side: Literal["left", "right"] = "left",
                          sorter: ArrayLike | None = None, *, method: str = "scan") -> Array: ...
         def sort(self, axis: int | None = -1, *, kind: None = None, order: None = None,
@@ -97,10 +99,10 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         def squeeze(self, axis: AxisLike = None) -> Array: ...
         def std(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
                 ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
-                correction: float | None = None) -> Array: ...
+                mean: ArrayLike | None = None, correction: float | None = None) -> Array: ...
         def sum(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
                 keepdims: bool = False, initial: ArrayLike | None = None,
-                where: ArrayLike | None = None) -> Array: ...
+                where: ArrayLike | None = None, promote_integers: bool = True) -> Array: ...
         def swapaxes(self, axis1: int, axis2: int) -> Array: ...
         def take(self, indices: ArrayLike, axis: int | None = None, out: None = None,
                  mode: TakeMode = None, unique_indices: bool = False,
@@ -108,11 +110,11 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
                  fill_value: ArrayLike | None = None) -> Array: ...
         def to_device(self, device: Any, *, stream: Any = None) -> Array: ...
         def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1,
-                  dtype: DTypeLike | None = None) -> Array: ...
+                  dtype: DTypeLike | None = None, out: None = None) -> Array: ...
         def transpose(self, *axes: Any) -> Array: ...
         def var(self, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
                 ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
-                correction: float | None = None) -> Array: ...
+                mean: ArrayLike | None = None, correction: float | None = None) -> Array: ...
         def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array: ...
         def byteswap(self, inplace: bool = False) -> Array: ...
         def compress(self, condition: ArrayLike, axis: int | None = None, *,
@@ -137,6 +139,11 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
     def at(self) -> AtLike:
         """Updated copies: ``x.at[index].set(value)`` and similar methods."""
         return cast(AtLike, _METHODS["at"](self))
+
+    @property
+    def _trace(self) -> Any:
+        """The innermost open trace, which libraries for JAX compare."""
+        return scope.innermost()
 
     @property
     def real(self) -> Array:
@@ -289,12 +296,12 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         return _METHODS["_get_item"](self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise MutationError("expected no assignment into an Array, which is immutable",
+        raise MutationError("cannot assign into an Array, which is immutable",
                             hint=f"write x = x.at[{_format_index(index)}].set(value), or "
                                  ".add(value)")
 
     def __delitem__(self, index: Any) -> None:
-        raise MutationError("expected no deletion from an Array, which is immutable",
+        raise MutationError("cannot delete from an Array, which is immutable",
                             hint="select the elements to keep, as in x[keep]")
 
 
@@ -310,7 +317,7 @@ class AtWrite(Protocol):
 
 
 class AtLike(Protocol):
-    """The type of ``x.at``, whose class is in core/array/array_operators.py."""
+    """The type of ``x.at``, whose class is in core/array/updates.py."""
 
     set: AtWrite
     add: AtWrite
@@ -362,14 +369,24 @@ class LazyMethod:
 def set_methods(functions: Mapping[str, Callable[..., Any] | LazyMethod]) -> None:
     """Attach functions to Array as methods; each takes the array as first argument.
 
-    array_operators.py sets "_operator", "_get_item" and "at", which the class calls; fnx.numpy the
-    rest.
+    array_operators.py and updates.py set what the class calls, such as "_operator" and "at";
+    fnx.numpy sets the rest.
     """
     for name, f in functions.items():
         if not isinstance(f, LazyMethod):
             _METHODS[name] = f
         if not hasattr(Array, name):
             setattr(Array, name, f)
+
+
+def sharding_on(device: str) -> Any:
+    """Return the sharding of arrays on a device."""
+    return _METHODS["_sharding_on"](device)
+
+
+def unsharded(ndim: int) -> Any:
+    """Return the sharding of an array's type: over a mesh without axes."""
+    return _METHODS["_unsharded"](ndim)
 
 
 # ---- new arrays -------------------------------------------------------------------------------

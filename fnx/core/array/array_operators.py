@@ -1,4 +1,4 @@
-"""The operators, indexing, ``x.at[...]`` and conversions of Array, attached to the class here.
+"""The operators, indexing and conversions of Array, attached to the class here.
 
 ``elementwise`` creates a public function from an entry of core/formulas/elementwise.py, and adds
 the operand and result types to its docstring.
@@ -15,8 +15,12 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 
 from fnx.core.array import arguments, convert, indexing
-from fnx.core.array.api_boundary import asarray, dtype_and_weak, public_api, strong_cast
-from fnx.core.array.arguments import ReadMode, WriteMode
+from fnx.core.array.api_boundary import (
+    asarray,
+    dtype_and_weak,
+    public_api,
+    strong_cast,
+)
 from fnx.core.array.array import Array, ArrayLike, set_methods
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import family
@@ -25,17 +29,18 @@ from fnx.core.array.eager_cache import (
     cached_dispatch,
     lift_floats,
     lift_indices,
-    register_key_parts,
+    lift_slices,
 )
 from fnx.core.array.index_parsing import parse_index
 from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
 from fnx.core.formulas import elementwise as rows
 from fnx.core.formulas.elementwise import OPERATORS, ElementwiseFn
-from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.expr import Expr, integer_power
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.expr import Expr, integer_power, maximum, minimum
 from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.scope import scope
-from fnx.core.support.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
+from fnx.core.support.errors import DTypeError
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
 
@@ -229,7 +234,12 @@ def static_power(x: Array, n: Any) -> Array:
     weak = weak and (x.weak or type(n) in (float, complex))
     if not is_integer or abs(n) > 1 << 16:
         return Array(rows.POWER.build(node, exponent), weak)
-    return Array(integer_power(Expr(node), int(n)).node, weak)
+    power = integer_power(Expr(node), int(n)).node
+    return Array(set_composite(power, "integer_pow", _integer_pow, [node], y=int(n)), weak)
+
+
+def _integer_pow(x: Any, *, y: int) -> Array:
+    return static_power(asarray(x), y)
 
 
 power = public_api(static_power, "power")
@@ -240,12 +250,22 @@ def _item(x: Array, index: Any) -> Array:
     return Array(indexing.get(x._node, parse_index(index)), x.weak)
 
 
-_get = public_api(_item, "index")
+def _slices(x: Array, starts: Sequence[Array | None], lengths: Sequence[int]) -> Array:
+    """Return slices of some axes, from starts that are data."""
+    # The clamps tell the compiler that the slice is inside, so that it reads contiguous elements.
+    nodes: dict[int, UOp | int] = {
+        a: minimum(maximum(Expr(s._node), 0), x._shape[a] - lengths[a]).node
+        for a, s in enumerate(starts) if s is not None}
+    return Array(indexing.dynamic_slice(x._node, nodes, lengths), x.weak)
+
+
+_get, _get_slices = public_api(_item, "index"), public_api(_slices, "index")
 
 
 def get_item(x: Array, index: Any) -> Array:
     """``x[index]`` as users write it, with static ints turned into data for the eager cache."""
-    return _get(x, lift_indices(x, index))
+    lifted = lift_slices(x, index) if type(index) in (slice, tuple) else None
+    return _get(x, lift_indices(x, index)) if lifted is None else _get_slices(x, *lifted)
 
 
 @public_api
@@ -279,223 +299,4 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     return strong_cast(array, to)
 
 
-# ---- x.at[...] --------------------------------------------------------------------------------
-
-def _write_method(summary: str, call: str, result: str
-                  ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
-    """Decorate a writing method of At: generate its docstring and make it public."""
-    def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
-        f.__doc__ = f"""{summary}
-
-        Args:
-            value: what broadcasts to the shape of ``x[index]``; converted to the dtype of x.
-            mode: of indices outside: "drop" (default; "fill" and
-                "promise_in_bounds" do the same), or "clip" to the nearest inside.
-            unique_indices, indices_are_sorted: promises, which nothing here needs.
-            wrap_negative_indices: whether -1 is the last; else negative indices are outside.
-
-        Returns:
-            An Array of the shape and dtype of x; x stays as it is.
-
-        Raises:
-            OutOfBoundsError: an index outside, under ``config.check_index``.
-            ShapeError: the value does not broadcast.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.asarray([1.0, 2.0, 3.0]).at[1].{call}
-        {result}
-        """
-        return public_api(f)
-    return decorate
-
-
-class At:
-    """``x.at``: index it, then call an update method.
-
-    Args:
-        x: the array.
-        index: an index as in ``x[index]``.
-
-    >>> import fnx.numpy as jnp
-    >>> jnp.zeros(3).at[1].set(5.0)
-    Array([0., 5., 0.], dtype=float32)
-    """
-
-    __slots__ = ("_x", "_index")
-
-    def __init__(self, x: Array, index: Any = None) -> None:
-        self._x, self._index = x, index
-
-    def __getitem__(self, index: Any) -> At:
-        return At(self._x, lift_indices(self._x, index, False))
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise MutationError("expected no assignment to x.at[...]: an Array is immutable",
-                            hint="write x = x.at[index].set(value)")
-
-    def __call__(self, *args: Any) -> Any:
-        raise ArgumentError("expected x.at[index], got x.at(index)",
-                            hint="write x.at[index].set(value), with square brackets")
-
-    def __getattr__(self, name: str) -> Any:
-        raise UnknownNameError("x.at[...]", name, vars(At),
-                               "use set, add, multiply or another update method")
-
-    def _resolve_negative(self, wrap: bool) -> Any:
-        """Return the index, in which negative numbers are out of bounds unless they wrap."""
-        if wrap:
-            return self._index
-        entries = self._index if isinstance(self._index, tuple) else (self._index,)
-        return tuple([_invalidate_negative(i) for i in entries])
-
-    def _write(self, value: ArrayLike, monoid: Op | None, mode: WriteMode, wrap: bool,
-               x: Array | None = None) -> Array:
-        """Combine what is in x, by default the array, with the value; without a monoid replace it.
-        """
-        target = self._x if x is None else x
-        update = as_node(asarray(value) if isinstance(value, (list, tuple)) else as_operand(value),
-                         target._dtype)
-        index = parse_index(self._resolve_negative(wrap))
-        return Array(indexing.write(target._node, index, update, monoid, mode), target.weak)
-
-    def _write_product(self, value: ArrayLike, mode: WriteMode, wrap: bool) -> Array:
-        """Return the product of the values for each element, 1 where there are none."""
-        ones = Array(build.const(1, self._x._dtype, self._x._shape))
-        return self._write(value, ops.MUL, mode, wrap, ones)
-
-    @public_api
-    def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
-            indices_are_sorted: bool = False, unique_indices: bool = False,
-            wrap_negative_indices: bool = True) -> Array:
-        """Return the elements at the index.
-
-        Args:
-            mode: for out-of-bounds indices: "promise_in_bounds" (default) reads the nearest
-                element, which gets no gradient if the index is traced; "clip" reads the nearest
-                element; "fill" reads ``fill_value``.
-            fill_value: the value for "fill"; by default NaN, the smallest int, the largest
-                unsigned int, or True.
-            unique_indices, indices_are_sorted: promises; accepted but not used.
-            wrap_negative_indices: whether -1 is the last element; else negative indices are out of
-                bounds.
-
-        Returns:
-            An Array of the shape of ``x[index]`` and the dtype of x.
-
-        Raises:
-            OutOfBoundsError: an out-of-bounds index, if ``config.check_index`` is set.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.arange(3).at[jnp.asarray([2, 9])].get(mode="fill", fill_value=-1)
-        Array([ 2, -1], dtype=int32)
-        """
-        return at_get(self._x, self._resolve_negative(wrap_negative_indices), mode, fill_value)
-
-    @_write_method("A copy with ``value`` there.",
-                   "set(5.0)", "Array([1., 5., 3.], dtype=float32)")
-    def set(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        return self._write(value, None, mode, wrap_negative_indices)
-
-    @_write_method("A copy with ``value`` added there, once for each time that an index occurs.",
-                   "add(5.0)", "Array([1., 7., 3.], dtype=float32)")
-    def add(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        return self._write(value, ops.ADD, mode, wrap_negative_indices)
-
-    @_write_method("A copy with ``value`` subtracted there.",
-                   "subtract(5.0)", "Array([ 1., -3.,  3.], dtype=float32)")
-    def subtract(self, value: ArrayLike, *, mode: WriteMode = None,
-                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                 wrap_negative_indices: bool = True) -> Array:
-        return self._write(-asarray(value), ops.ADD, mode, wrap_negative_indices)
-
-    @_write_method("A copy with what is there multiplied by ``value``.",
-                   "multiply(5.0)", "Array([ 1., 10.,  3.], dtype=float32)")
-    def multiply(self, value: ArrayLike, *, mode: WriteMode = None,
-                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                 wrap_negative_indices: bool = True) -> Array:
-        return self._write(value, ops.MUL, mode, wrap_negative_indices)
-
-    @_write_method("A copy with what is there divided by ``value``.",
-                   "divide(4.0)", "Array([1. , 0.5, 3. ], dtype=float32)")
-    def divide(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-               unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        return self._x / self._write_product(value, mode, wrap_negative_indices)
-
-    @_write_method("A copy with the smaller of what is there and ``value``.",
-                   "min(0.0)", "Array([1., 0., 3.], dtype=float32)")
-    def min(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        return self._write(value, ops.MIN, mode, wrap_negative_indices)
-
-    @_write_method("A copy with the larger of what is there and ``value``.",
-                   "max(5.0)", "Array([1., 5., 3.], dtype=float32)")
-    def max(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        return self._write(value, ops.MAX, mode, wrap_negative_indices)
-
-    @_write_method("A copy with what is there raised to the power of ``value``.",
-                   "power(2.0)", "Array([1., 4., 3.], dtype=float32)")
-    def power(self, value: ArrayLike, *, mode: WriteMode = None, indices_are_sorted: bool = False,
-              unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
-        exponents = self._write_product(value, mode, wrap_negative_indices)
-        return apply(rows.POWER, self._x, exponents)
-
-    @public_api
-    def apply(self, func: Callable[[Array], Any], *, mode: WriteMode = None,
-              indices_are_sorted: bool = False, unique_indices: bool = False,
-              wrap_negative_indices: bool = True) -> Array:
-        """Return a copy with a function applied to the elements; repeated indices apply it once.
-
-        Args:
-            func: an elementwise function of an Array; its results are cast to the dtype of x.
-            mode: for out-of-bounds indices: "drop" (default), or "clip" to the nearest element.
-            unique_indices, indices_are_sorted: promises; accepted but not used.
-            wrap_negative_indices: whether -1 is the last element; else negative indices are out of
-                bounds.
-
-        Returns:
-            An Array of the shape and dtype of x; x is unchanged.
-
-        Raises:
-            OutOfBoundsError: an out-of-bounds index, if ``config.check_index`` is set.
-
-        >>> import fnx.numpy as jnp
-        >>> jnp.asarray([1.0, 2.0, 3.0]).at[1].apply(jnp.square)
-        Array([1., 4., 3.], dtype=float32)
-        """
-        if not callable(func):
-            raise ArgumentError(f"expected a function, got {func!r}", hint="use .set(value)")
-        x = self._x
-        mask = self._write(True, None, mode, wrap_negative_indices,
-                           Array(build.const(False, dtypes.bool_, x._shape)))
-        new_values = as_node(as_operand(func(x)), x._dtype)
-        if new_values.shape != x._shape:
-            raise ArgumentError(f"expected an elementwise function, got shape {new_values.shape} "
-                                f"of {x._shape}")
-        return Array(build.where(mask._node, new_values, x._node), x.weak)
-
-    mul = multiply
-
-
-def _invalidate_negative(entry: Any) -> Any:
-    """Return an index entry with negative numbers replaced by an out-of-bounds index."""
-    if isinstance(entry, int) and not isinstance(entry, bool) and entry < 0:
-        return Array(build.const(indexing.OUT_OF_BOUNDS, dtypes.int32))
-    if isinstance(entry, slice) or entry is None or entry is Ellipsis:
-        return entry
-    x = asarray(entry)
-    if not x._dtype.is_integer or x._dtype is dtypes.unsigned(x._dtype):
-        return entry
-    return Array(indexing.invalidate_negative(x._node))
-
-
-def at_get(x: Array, index: Any, mode: ReadMode, fill_value: ArrayLike | None) -> Array:
-    """``x.at[index].get(...)``."""
-    fill = None if fill_value is None else as_node(as_operand(fill_value), x._dtype)
-    return Array(indexing.get(x._node, parse_index(index), mode, fill), x.weak)
-
-
-register_key_parts(At, lambda at: (at._x, at._index))
-set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype, "at": At})
+set_methods({"_operator": _operator, "_get_item": get_item, "astype": astype})

@@ -15,7 +15,7 @@ from fnx.core.array import axes, convert
 from fnx.core.ir import low_precision
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
-from fnx.core.support.errors import FnxError
+from fnx.core.support.errors import FnxError, ShapeError
 
 
 class Aval(NamedTuple):
@@ -46,17 +46,22 @@ class ShapeDtypeStruct:
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("_aval", "sharding")
+    __slots__ = ("_aval", "_sharding")
 
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False
                  ) -> None:
-        self.sharding = sharding
+        self._sharding = sharding
         try:
             self._aval = Aval(axes.normalize_shape(shape), convert.parse_dtype(dtype),
                               bool(weak_type))
         except FnxError as error:
             error.prefix_caller("ShapeDtypeStruct")
             raise
+
+    @property
+    def sharding(self) -> Any:
+        """The sharding that was given."""
+        return self._sharding
 
     @property
     def shape(self) -> Shape:
@@ -82,6 +87,16 @@ class ShapeDtypeStruct:
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("expected an axis, got shape (), which has no len()")
+        return self.shape[0]
+
+    def update(self, **changes: Any) -> ShapeDtypeStruct:
+        """Return a copy with another shape, dtype, sharding or weak type."""
+        return type(self)(**{"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding,
+                             "weak_type": self.weak_type, **changes})
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""

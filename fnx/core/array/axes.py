@@ -42,10 +42,12 @@ def sorted_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
     >>> sorted_axes((0, -1), 3), sorted_axes(None, 2)
     ((0, 2), (0, 1))
+    >>> sorted_axes(range(2), 3)
+    (0, 1)
     """
     if axis is None:
         return tuple(range(ndim))
-    if not isinstance(axis, (tuple, list)):
+    if not isinstance(axis, Sequence) or isinstance(axis, str):
         return (normalize_axis(axis, ndim),)
     return tuple(sorted(normalize_axis_tuple(axis, ndim)))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -23,28 +24,44 @@ _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_
 
 
 # Keywords of JAX that say where results are placed: meaningless with one device.
-_PLACEMENT_KWARGS = frozenset({"out_sharding", "sharding", "device"})
+PLACEMENT_KWARGS = frozenset({"out_sharding", "sharding", "device"})
+# Keywords of JAX that have no effect or are not implemented there, too: None is accepted.
+NONE_KWARGS = frozenset({"accuracy", "out", "out_dtype", "where"})
 
 
-def drop_placement_kwargs(f: Callable[..., Any],
-                          kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Drop keywords that only place a result and that f does not accept.
+def adapt_call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+               ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Adapt a call of f, which rejected it, if it is one of JAX's that means the same here.
+
+    Keywords that only place a result, or are None and have no effect, are dropped; positional-only
+    parameters that are given by name (``lax.exp(x=1.0)``) are passed by position.
 
     Args:
-        f: a public function, which rejected the call.
-        kwargs: the keywords that it was called with.
+        f: a public function.
+        args: the positional arguments of the call.
+        kwargs: its keywords.
 
     Returns:
-        The remaining keywords; None if none was dropped.
+        The arguments and keywords of an equal call that f accepts; None if there is none.
 
-    >>> drop_placement_kwargs(len, {"out_sharding": None, "axis": 1})
-    {'axis': 1}
-    >>> drop_placement_kwargs(len, {"axis": 1})
+    >>> def f(x, y, /, *, axis=None): ...
+    >>> adapt_call(f, (1,), {"y": 2, "out_sharding": None, "axis": 1})
+    ((1, 2), {'axis': 1})
+    >>> adapt_call(f, (1,), {"z": 2})
     """
     parameters = inspect.signature(f).parameters
-    remaining = {k: v for k, v in kwargs.items() if k in parameters or k not in _PLACEMENT_KWARGS
-                 or type(v).__module__.partition(".")[0] != "fnx" and v not in (None, "cpu")}
-    return remaining if len(remaining) < len(kwargs) else None
+    remaining = {k: v for k, v in kwargs.items() if k in parameters or not _is_ignored(k, v)}
+    ahead = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY][len(args):]
+    named = list(itertools.takewhile(remaining.__contains__, ahead))
+    adapted = (*args, *[remaining.pop(name) for name in named]), remaining
+    changed = named or len(remaining) < len(kwargs)
+    return adapted if changed and fits_signature(f, *adapted) else None
+
+
+def _is_ignored(keyword: str, value: Any) -> bool:
+    if keyword in PLACEMENT_KWARGS:
+        return type(value).__module__.partition(".")[0] == "fnx" or value in (None, "cpu")
+    return keyword in NONE_KWARGS and value is None
 
 
 def fits_signature(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -18,8 +18,9 @@ the arguments only. A float in arithmetic (``x * rate``) is data: another value 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -42,6 +43,8 @@ MAX_KEY_LENGTH = 256   # the longest key
 
 _placement_active = False  # a copy of ``config.placing``, which takes longer to read
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 _BY_VALUE = frozenset({int, bool, str, type(None), type(Ellipsis)})
 _TYPES = (type, np.dtype, DType)
@@ -212,6 +215,8 @@ def index_array(i: int) -> Array:
 
 _MAX_AXIS = 1 << 30  # the longest axis whose indices are int32
 _STATIC_TYPES = frozenset({int, slice})
+_BOUND_TYPES = frozenset({int, type(None)})
+_LIFTED_INTS = range(-1 << 31, 1 << 31)
 
 
 def lift_indices(x: Array, index: Any, wrap_negative: bool = True) -> Any:
@@ -235,6 +240,54 @@ def lift_indices(x: Array, index: Any, wrap_negative: bool = True) -> Any:
             return index
     return tuple([index_array(i % n if wrap_negative else i) if type(i) is int else i
                   for i, n in zip(index, shape)])
+
+
+def lift_slices(x: Array, index: Any) -> tuple[tuple[Array | None, ...], tuple[int, ...]] | None:
+    """Return the starts of the slices of an index in an eager call as Arrays, and their lengths, so
+    that other slices of the same lengths hit the cache. An axis that is whole has no start.
+
+    None for another index, or an empty slice.
+    """
+    if x._storage is None or scope.is_open() or current_loc.loc is not None:
+        return None
+    slices = index if type(index) is tuple else (index,)
+    shape = x._shape
+    if len(slices) > len(shape):
+        return None
+    starts: list[Array | None] = []
+    lengths: list[int] = []
+    for s, n in zip(slices, shape):
+        if type(s) is not slice or not _BOUND_TYPES.issuperset((type(s.start), type(s.stop))) or \
+                s.step not in (None, 1) or n > _MAX_AXIS:
+            return None
+        start, stop, _ = s.indices(n)
+        if start >= stop:
+            return None
+        starts.append(None if stop - start == n else index_array(start))
+        lengths.append(stop - start)
+    if all(start is None for start in starts):
+        return None
+    rest = len(shape) - len(starts)
+    return (*starts, *(None,) * rest), (*lengths, *shape[len(starts):])
+
+
+def lift_ints(**positions: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a public function whose ints for these arguments, by name and position, are data: in
+    an eager call they become Arrays, so that other ints hit the cache."""
+    def decorate(f: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(f)
+        def lifted(*args: P.args, **kwargs: P.kwargs) -> R:
+            if scope.is_open() or current_loc.loc is not None:
+                return f(*args, **kwargs)
+            values: Any = list(args)
+            for name, i in positions.items():
+                where: Any = kwargs if name in kwargs else values if i < len(values) else {}
+                key = name if name in kwargs else i
+                if where and type(where[key]) is int and where[key] in _LIFTED_INTS:
+                    where[key] = index_array(where[key])
+            return f(*values, **kwargs)
+        return lifted
+    return decorate
 
 
 def cached_dispatch(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

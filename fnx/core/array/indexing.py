@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,10 @@ from fnx.core.support.errors import (
     ShapeError,
     TracedValueError,
 )
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
+
+complex_scatter = lazy_import("fnx.core.formulas.complex_scatter")
 
 _READ_POLICIES: dict[str | None, OutOfBoundsPolicy] = {
     None: out_of_bounds.READ_DEFAULT, "promise_in_bounds": out_of_bounds.READ_PROMISE,
@@ -98,11 +101,33 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
         return _scatter_value(plan, x, value, monoid, mode)
     region = plan.select(x)
     update = _broadcast_value(value, region.shape)
-    update = update if monoid is None else build.elementwise(monoid, region, update)
+    update = update if monoid is None else complex_scatter.combine(monoid, region, update)
     if plan.is_whole:
         return plan.restore(update)
     mask = plan.restore(build.const(True, dtypes.bool_, region.shape))
     return build.where(mask, plan.restore(update), x)
+
+
+def dynamic_slice(x: UOp, starts: Mapping[int, UOp | int], sizes: Sequence[int]) -> UOp:
+    """Slice some axes at computed starts, which are within the axes; ``sizes`` has all axes."""
+    moving = sorted(starts)
+    index = slice_indices({a: starts[a] for a in moving}, sizes, x.shape)
+    order = (*moving, *other_axes(moving, len(x.shape)))
+    return build.permute(build.gather(x, *index, axes=moving), inverse_permutation(order))
+
+
+def slice_indices(starts: Mapping[int, UOp | int], sizes: Sequence[int], lengths: Sequence[int]
+                   ) -> list[UOp]:
+    """Return the index arrays of a slice along the axes that have a start."""
+    shape = tuple(sizes[a] for a in starts)
+    index = []
+    for i, (a, start) in enumerate(starts.items()):
+        t = index_dtype(lengths[a])
+        offsets = build.expand(build.reshape(build.iota(sizes[a], t), tuple(
+            n if j == i else 1 for j, n in enumerate(shape))), shape)
+        base = build.const(start, t) if isinstance(start, int) else start
+        index.append(build.add(build.expand(base, shape), offsets))
+    return index
 
 
 def default_fill(x: UOp) -> UOp:
@@ -135,8 +160,9 @@ def _scatter_value(plan: _IndexPlan, x: UOp, value: UOp, monoid: Op | None,
     if 0 in value.shape or 0 in x.shape:
         return x
     by_axis, order = plan.scatter_axes(indices, mode == "clip")
-    out = build.scatter(build.reshape(x, plan.full_shape), [*by_axis.values()],
-                        build.permute(value, order), monoid, [*by_axis])
+    out: UOp = complex_scatter.scatter(
+        build.reshape(x, plan.full_shape), [*by_axis.values()], build.permute(value, order),
+        monoid, [*by_axis])
     return build.reshape(out, x.shape)
 
 

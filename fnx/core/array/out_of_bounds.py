@@ -6,7 +6,6 @@ Most likely it is a mistake, so each source line that has one warns once.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from fnx.core.ir import build
@@ -15,7 +14,7 @@ from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.scope import storage
 from fnx.core.support.config import config
-from fnx.core.support.errors import OutOfBoundsError, OutOfBoundsWarning, user_location
+from fnx.core.support.errors import OutOfBoundsError, OutOfBoundsWarning, warn
 
 _warning_registry: dict[Any, Any] = {}  # the registry of the module warnings: lines that warned
 
@@ -44,12 +43,11 @@ class OutOfBoundsPolicy:
             raise OutOfBoundsError(message, hint="use an index inside the axis" if n else
                                    "check x.size first")
         if self._warning_text:
-            loc = current_loc.loc or user_location() or ("<unknown>", 0)
             text = f"{message}: {self._warning_text}, as in JAX. Use an index inside the axis, " \
                 "or say what you mean with x.at[...].get(mode=...) or .set(mode=...); " \
                 "fnx.config.check_index = True makes it an error"
             storage.mark_impure()
-            warnings.warn_explicit(text, OutOfBoundsWarning, *loc, registry=_warning_registry)
+            warn(text, OutOfBoundsWarning, current_loc.loc, _warning_registry)
         if self._clamp and not (self._only_without_arrays and has_arrays):
             return 0 if i < 0 else n - 1
         t = index_dtype(n)

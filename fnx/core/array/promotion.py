@@ -20,7 +20,9 @@ from fnx.core.ir import build, dtypes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import DTypeError, ShapeError
+from fnx.core.scope import storage
+from fnx.core.support.config import config
+from fnx.core.support.errors import DTypeError, ShapeError, warn
 
 
 def as_operand(x: Any) -> Any:
@@ -63,6 +65,11 @@ def as_float(x: ArrayLike) -> Array:
     return Array(domain_node("inexact", x))
 
 
+def as_real(x: ArrayLike) -> Array:
+    """Convert an operand to an Array of real floats that is not weak."""
+    return Array(domain_node("real", x))
+
+
 def promote_arrays(name: str, *operands: Any, domain: str = "inexact",
                    broadcast: bool = False) -> list[Array]:
     """Convert operands to Arrays of one dtype, by default a float one; the results are not weak."""
@@ -86,11 +93,24 @@ def broadcast_nodes(name: str, nodes: list[UOp]) -> list[UOp]:
     first = nodes[0].shape
     if all(n.shape == first for n in nodes):
         return nodes
+    if config.rank_promotion != "allow":
+        _check_ranks(name, [n.shape for n in nodes])
     try:
         shape = axes.broadcast_shapes(*[n.shape for n in nodes])
     except ShapeError as e:
         raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
     return [build.expand(n, shape) for n in nodes]
+
+
+def _check_ranks(name: str, shapes: Sequence[Shape]) -> None:
+    """Warn or raise, as ``config.rank_promotion`` says, if shapes with axes have other ranks."""
+    if len({len(s) for s in shapes if s}) > 1:
+        text = f"{name}: expected operands of one rank, got shapes {' and '.join(map(str, shapes))}"
+        hint = "insert axes with x[None], or allow it with numpy_rank_promotion"
+        if config.rank_promotion == "raise":
+            raise ShapeError(text, hint=hint)
+        storage.mark_impure()
+        warn(f"{text}; {hint}", UserWarning)
 
 
 def as_node(x: Any, to: DType) -> UOp:

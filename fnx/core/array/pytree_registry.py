@@ -391,7 +391,8 @@ def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = No
         The class.
 
     Raises:
-        PytreeError: the lists do not name each field of the dataclass exactly once.
+        PytreeError: the lists do not name each field of the dataclass exactly once, or are missing
+            for a class that is none.
 
     >>> import dataclasses, fnx
     >>> @register_dataclass
@@ -403,6 +404,9 @@ def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = No
     Layer(w=2.0, name='first')
     """
     fields = getattr(nodetype, "__dataclass_fields__", {})
+    if (data_fields is None or meta_fields is None) and not fields:
+        raise PytreeError(f"register_dataclass: expected data_fields and meta_fields, as "
+                          f"{nodetype!r} is not a dataclass", hint="list its fields")
     if data_fields is None or meta_fields is None:
         static = {n for n, f in fields.items() if f.metadata.get("static", False)}
         meta_fields = [n for n in fields if n in static] if meta_fields is None else meta_fields

@@ -56,7 +56,10 @@ class TreeDef:
     def __hash__(self) -> int:
         if self._hash is None:
             cls = None if self.pytree_type is None else self.pytree_type.kind
-            self._hash = hash((cls, self.data, self.subtrees))
+            try:
+                self._hash = hash((cls, self.data, self.subtrees))
+            except TypeError:  # data with a list in it: compared, not hashed
+                self._hash = hash((cls, self.subtrees))
         return self._hash
 
     def __eq__(self, other: object) -> bool:

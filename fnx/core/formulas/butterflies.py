@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from fnx.core.formulas.fft_plan import roots
 from fnx.core.ir import ops
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -88,6 +91,7 @@ class Butterflies:
     def _odd(self, x: list[Complex]) -> list[Complex]:
         """Return the transform of an odd number of them: sums and differences of j and r - j."""
         r = len(x)
+        w = roots(np.arange(r), r)
         half = range(1, (r + 1) // 2)
         sums = [self.plus(x[j], x[r - j]) for j in half]
         differences = [self.less(x[j], x[r - j]) for j in half]
@@ -98,8 +102,8 @@ class Butterflies:
             a = x[0]
             b: Complex | None = None
             for j, s, d in zip(half, sums, differences):
-                c, sin = [self.const(f(2 * math.pi * (j * k % r) / r)) for f in (math.cos,
-                                                                                 math.sin)]
+                root = w[j * k % r]
+                c, sin = self.const(float(root.real)), self.const(float(-root.imag))
                 a = self.op(ops.MULACC, s[0], c, a[0]), self.op(ops.MULACC, s[1], c, a[1])
                 b = (self.op(ops.MUL, d[0], sin), self.op(ops.MUL, d[1], sin)) if b is None else \
                     (self.op(ops.MULACC, d[0], sin, b[0]), self.op(ops.MULACC, d[1], sin, b[1]))

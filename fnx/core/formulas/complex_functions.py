@@ -225,7 +225,7 @@ FORMULAS: dict[str, Callable[..., Expr]] = {
 SAME = frozenset({
     "add", "subtract", "equal", "not_equal", "negative", "positive",
     "square", "isnan", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "sin",
-    "cos", "tan", "tanh", "arcsin", "arctan"})
+    "cos", "tan", "tanh", "arcsin", "arctan", "xlogy", "xlog1py"})
 
 
 def formula_of(name: str, dtype: DType) -> Callable[..., Expr] | None:

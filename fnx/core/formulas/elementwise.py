@@ -104,9 +104,16 @@ def _bits(name: str, t: DType) -> DType:
     return t
 
 
+def _real(name: str, t: DType) -> DType:
+    if t.is_complex:
+        raise DTypeError(f"{name}: expected real numbers, got {t}".removeprefix(": "),
+                         hint="use the real part z.real, the imaginary part z.imag, or abs(z)")
+    return dtypes.inexact(t)
+
+
 DOMAINS: dict[str, Callable[[str, DType], DType]] = {
     "any": lambda name, t: t, "number": _number, "integer": _integer,
-    "inexact": lambda name, t: dtypes.inexact(t),
+    "inexact": lambda name, t: dtypes.inexact(t), "real": _real,
     "float": lambda name, t: t if t.is_inexact else dtypes.default_width(dtypes.float64),
     "bits": _bits, "whole": lambda name, t: _integer(name, _bits(name, t)),
     "truth": lambda name, t: dtypes.bool_}

@@ -13,6 +13,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import (
     Expr,
     arcsin,
+    clamp,
     isnan,
     log,
     log1p,
@@ -213,6 +214,15 @@ def exponent(x: Expr) -> Expr:
 def mantissa(x: Expr) -> Expr:
     """The m of x = m * 2**k with 0.5 <= |m| < 1."""
     return ldexp(x, -exponent(stop_gradient(x)))
+
+
+def scale_to_one(x: Expr) -> tuple[Expr, Expr]:
+    """Return a power of two that brings a positive x near 1, and the power of two that brings it
+    back. Both are normal numbers, so products with them are exact unless they underflow."""
+    t = x.dtype
+    biased = x.bits() >> t.mantissa & (1 << t.exponent) - 1
+    k = clamp(t.bias - biased, 1 - t.bias, t.bias - 1)
+    return power_of_two(k, x), power_of_two(-k, x)
 
 
 def fractional_part(x: Expr) -> Expr:

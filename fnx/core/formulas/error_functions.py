@@ -14,7 +14,7 @@ import math
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import dtypes
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.expr import Expr, erf, exp, log, mulacc, polynomial, sqrt, where
+from fnx.core.ir.expr import Expr, erf, erfc, exp, log, mulacc, polynomial, sqrt, where
 
 _ERFC = (
     0.577033738616469689,
@@ -163,7 +163,8 @@ def _erf_single(x: Expr) -> Expr:
     return where(magnitude < _NEAR_32, near, where(x < 0, -far, far))
 
 
-def erfc(x: Expr) -> Expr:
+def erfc_formula(x: Expr) -> Expr:
+    """The decomposition of ERFC."""
     magnitude = _clamped_abs(x)
     near, far = magnitude < _NEAR, _erfc_positive(magnitude)
     return where(near, 1 - _taylor(where(near, x, 0)), where(x < 0, 2 - far, far))

@@ -34,7 +34,8 @@ from fnx.core.support.record import Record
 
 LANES = 16  # tables are padded to vectors of this many elements
 MAX_STEP = 2048  # the longest column: its tile stays in the second-level cache
-MAX_ROWS = 1024  # the longest rows that are transformed 16 at a time
+MAX_ROWS = 2048  # the longest rows that are transformed 16 at a time
+MIN_ROWS = 16  # rows from which they are transformed as many at a time
 MIN_INNER = 8  # columns from which a step needs no transposition
 _MAX_SHORT = 15  # the longest transform that is one step of a single column
 _PRIMES = (3, 5, 7, 11, 13)
@@ -97,13 +98,14 @@ def radices(n: int) -> tuple[int, ...]:
 
 
 def kinds(*lengths: int) -> tuple[int, ...]:
-    """Return the radices of a program for steps of these lengths. Powers of two share one.
+    """Return the radices of a program for steps of these lengths: the first class that has all, as
+    compiling a program takes longer than tracing many calls that share one.
 
     >>> kinds(40, 25), kinds(64, 64)
-    ((8, 5), (8, 4))
+    ((8, 5, 4, 3, 2), (8, 4))
     """
-    radix_set = {r for n in lengths for r in radices(n)}
-    return tuple(sorted(radix_set | {8, 4} if radix_set <= {8, 4} else radix_set, reverse=True))
+    used = {r for n in lengths for r in radices(n)}
+    return next(radix_class for radix_class in _CLASSES if used <= {*radix_class})
 
 
 def split(n: int) -> int:
@@ -144,6 +146,7 @@ def _stages(n: int) -> float:
     return sum([_RADIX_COST[r] for r in factors(n) or ()])
 
 
+_CLASSES = ((8, 4), (8, 5, 4, 3, 2), (8, 7, 5, 4, 3, 2), (13, 11, 8, 7, 5, 4, 3, 2))
 _RADIX_COST = {2: 1.0, 3: 1.3, 4: 1.2, 5: 1.6, 7: 2.0, 8: 1.5, 11: 3.0, 13: 3.6}
 
 
@@ -257,14 +260,15 @@ def _step_table(step: Step) -> list[NDArray]:
     return parts
 
 
-def table_size(n: int, inner: int) -> int:
-    """Return the length of the table of a plan; -1: there is none.
+def table_size(n: int, inner: int, real: bool = False) -> int:
+    """Return the length of the table of a plan; -1: there is none. That of a real transform of
+    2 n numbers ends with its roots.
 
     >>> table_size(2, 1), table(1000, 1).size == table_size(1000, 1), table_size(34, 1)
     (4, True, -1)
     """
-    whole = plan(n, inner) if n > 1 else None
-    return -1 if whole is None else _end(_all_steps(whole)[-1])
+    whole = plan(n, inner)
+    return -1 if whole is None else _end(_all_steps(whole)[-1]) + 2 * (n + 1) * real
 
 
 def _all_steps(whole: Plan) -> list[Step]:
@@ -281,15 +285,22 @@ def fits(arg: op_args.FftStep, size: int) -> bool:
     ends = [arg.table + stage_table_size(n)]
     if arg.twiddles >= 0:
         ends.append(_end(Step(n, inner, arg.table, arg.twiddles)))
-    return max(ends) <= size and not (arg.rows and arg.twiddles >= 0)
+    if arg.roots >= 0:
+        ends.append(arg.roots + 2 * (n + 1))
+    return max(ends) <= size and not (arg.rows and arg.twiddles >= 0) and \
+        (arg.rows or arg.roots < 0)
 
 
-def table(n: int, inner: int) -> NDArray:
-    """Return the table of a plan in float64."""
+def table(n: int, inner: int, real: bool = False) -> NDArray:
+    """Return the table of a plan in float64. With ``real`` it ends with the roots
+    exp(-2i pi k / 2n), k <= n, as pairs."""
     parts: list[NDArray] = [np.zeros(0)]
     whole = plan(n, inner)
     for step in () if whole is None else _all_steps(whole):
         parts += _stage_table(step.n)
         if step.twiddles >= 0:
             parts += _step_table(step)
+    if real:
+        w = roots(np.arange(n + 1), 2 * n)
+        parts.append(np.stack([w.real, w.imag], 1).reshape(-1))
     return np.concatenate(parts)

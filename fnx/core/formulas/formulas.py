@@ -56,6 +56,7 @@ _GAMMA = "fnx.core.formulas.gamma"
 FORMULAS: dict[Op, Formula] = {
     ops.LOGADDEXP: Formula(logaddexp, _logaddexp_jvp),
     ops.ERF: Formula(lazy_import("fnx.core.formulas.error_functions", "erf_formula")),
+    ops.ERFC: Formula(lazy_import("fnx.core.formulas.error_functions", "erfc_formula")),
     ops.LGAMMA: Formula(lazy_import(_GAMMA, "lgamma_formula"),
                         single=lazy_import(_GAMMA, "lgamma_single")),
     ops.DIGAMMA: Formula(lazy_import(_GAMMA, "digamma_formula"),

@@ -175,3 +175,19 @@ def shift_rows(x: Matrix, by: int) -> Matrix:
 def shift(vector: UOp, by: int) -> UOp:
     """Move the elements of vectors like the rows of matrices."""
     return build.reshape(shift_rows(as_column(vector, 1), by).node, vector.shape)
+
+
+def matrix_diagonal(x: UOp) -> UOp:
+    """Return the diagonal of the last two axes, both of length n.
+
+    Padded by n elements, they reshape to rows of n + 1, of which column 0 is the diagonal.
+    """
+    *batch, n, _ = x.shape
+    if n < 2:
+        return build.reshape(x, (*batch, n))
+    no_pad = [(0, 0)] * len(batch)
+    flat = build.pad(build.reshape(x, (*batch, n * n)), [*no_pad, (0, n)],
+                     False if x.dtype.is_bool else 0)
+    rows = build.reshape(flat, (*batch, n, n + 1))
+    column = build.shrink(rows, [*[(0, k) for k in batch], (0, n), (0, 1)])
+    return build.reshape(column, (*batch, n))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from fnx.core.formulas import complex_functions
+from fnx.core.formulas.elementwise_math import scale_to_one
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.expr import Expr, imag, maximum, real, sqrt, where
 
@@ -25,20 +26,22 @@ Matrix = list[list[Expr]]
 Options = tuple[str, ...]
 
 
-def _conj(x: Expr) -> Expr:
+def conj(x: Expr) -> Expr:
+    """The conjugate; x itself if it is real."""
     return complex_functions.conjugate(x) if x.dtype.is_complex else x
 
 
-def _real(x: Expr) -> Expr:
+def real_part(x: Expr) -> Expr:
+    """The real part; x itself if it is real."""
     return real(x) if x.dtype.is_complex else x
 
 
-def _size(x: Expr) -> Expr:
+def size(x: Expr) -> Expr:
     """|x|, for a complex x the sum of both parts, by which LAPACK chooses pivots."""
     return abs(real(x)) + abs(imag(x)) if x.dtype.is_complex else abs(x)
 
 
-def _square(x: Expr) -> Expr:
+def square(x: Expr) -> Expr:
     """|x|**2."""
     return real(x) * real(x) + imag(x) * imag(x) if x.dtype.is_complex else x * x
 
@@ -57,11 +60,11 @@ def cholesky(options: Options, a: Matrix) -> list[Matrix]:
     for i in range(n):
         row = list[Expr]()
         for j in range(i):
-            rest = _minus_products(a[i][j], row, [_conj(x) for x in factor[j]])
+            rest = _minus_products(a[i][j], row, [conj(x) for x in factor[j]])
             row.append(rest / factor[j][j])
-        pivot = _real(a[i][i])
+        pivot = real_part(a[i][i])
         for x in row:
-            pivot = pivot - _square(x)
+            pivot = pivot - square(x)
         valid = pivot > 0 if valid is None else valid & (pivot > 0)
         row.append(sqrt(pivot).cast(a[0][0].dtype))
         factor.append(row)
@@ -87,11 +90,11 @@ def lu(options: Options, a: Matrix) -> list[Matrix]:
     order = [[Expr(build.const(i, dtypes.int32, a[0][0].shape))] for i in range(m)]
     pivots = list[Expr]()
     for j in range(min(m, n)):
-        best, pivot = _size(rows[j][j]), order[0][0].like(j)
+        best, pivot = size(rows[j][j]), order[0][0].like(j)
         for i in range(j + 1, m):
-            size = _size(rows[i][j])
-            better = size > best
-            best, pivot = where(better, size, best), where(better, i, pivot)
+            candidate = size(rows[i][j])
+            better = candidate > best
+            best, pivot = where(better, candidate, best), where(better, i, pivot)
         pivots.append(pivot)
         _swap(rows, j, pivot)
         _swap(order, j, pivot)
@@ -141,12 +144,11 @@ def lu_solve(options: Options, a: Matrix, factors: Matrix, order: Matrix, b: Mat
 
 
 def _norm(xs: Sequence[Expr]) -> Expr:
-    """The 2-norm, scaled by the largest element."""
-    largest = reduce(maximum, map(_size, xs))
-    scale = where(largest.eq(0), 1, largest)
-    parts = [abs(x) / scale if not x.dtype.is_complex else
-             complex_functions.absolute(x) / scale for x in xs]
-    return scale * sqrt(reduce(lambda p, q: p + q, [x * x for x in parts]))
+    """The 2-norm, scaled so that no square overflows."""
+    scale, back = scale_to_one(reduce(maximum, map(size, xs)))
+    parts = [part * scale for x in xs
+             for part in ([real(x), imag(x)] if x.dtype.is_complex else [x])]
+    return back * sqrt(reduce(lambda p, q: p + q, [x * x for x in parts]))
 
 
 def qr(options: Options, a: Matrix) -> list[Matrix] | None:
@@ -163,8 +165,8 @@ def qr(options: Options, a: Matrix) -> list[Matrix] | None:
         top = column[0]
         is_done = reduce(lambda p, q: p & q, [x.eq(0) for x in column[1:]], _is_real(top))
         length = _norm(column)
-        beta = where(_real(top) >= 0, -length, length)
-        beta = where(is_done, _real(top), beta)
+        beta = where(real_part(top) >= 0, -length, length)
+        beta = where(is_done, real_part(top), beta)
         safe = where(is_done | beta.eq(0), 1, beta)
         tau = where(is_done, 0, (safe.cast(top.dtype) - top) / safe.cast(top.dtype))
         gap = where(is_done, 1, top - beta.cast(top.dtype))
@@ -172,7 +174,7 @@ def qr(options: Options, a: Matrix) -> list[Matrix] | None:
         reflections.append((v, tau))
         for i in range(j, m):
             rows[i][j] = beta.cast(top.dtype) if i == j else zero
-        _reflect(rows, j, range(j + 1, n), v, _conj(tau))
+        _reflect(rows, j, range(j + 1, n), v, conj(tau))
     q = [[zero.like(int(i == j)) for j in range(k)] for i in range(m)]
     for j in reversed(range(k)):
         v, tau = reflections[j]
@@ -188,7 +190,7 @@ def _reflect(rows: Matrix, start: int, columns: Sequence[int], v: Sequence[Expr]
              ) -> None:
     """Subtract tau v v^H from the rows from ``start`` on, in some columns."""
     for c in columns:
-        part = reduce(lambda p, q: p + q, [_conj(x) * rows[start + i][c] for i, x in enumerate(v)])
+        part = reduce(lambda p, q: p + q, [conj(x) * rows[start + i][c] for i, x in enumerate(v)])
         scaled = tau * part
         for i, x in enumerate(v):
             rows[start + i][c] = rows[start + i][c] - x * scaled

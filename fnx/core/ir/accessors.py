@@ -14,11 +14,12 @@ Only this module knows their layout in ``src``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from fnx.core.ir import dtypes, op_args, ops
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, toposort
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.errors import Location
 
 
 def count_slots(nodes: Iterable[UOp], op: Op) -> int:
@@ -222,12 +223,35 @@ def max_bindings(memory: Sequence[UOp]) -> int:
 
 def all_execs(commands: UOp) -> list[UOp]:
     """Return the EXECs of COMMANDS in program order, also those in loops and branches."""
-    out: list[UOp] = []
-    stack = [commands]
+    return [run for run, _ in execs_in_loops(commands)]
+
+
+OPS_WITH_LOCATIONS = (ops.EXEC, ops.CMD_LOOP, ops.BRANCH)
+
+
+def map_locations(commands: UOp, f: Callable[[Sequence[Location]], Iterable[Location]]) -> UOp:
+    """Replace the locations of each command by ``f`` of them."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op not in OPS_WITH_LOCATIONS or not node.arg.locs:
+            return None
+        locs = tuple(dict.fromkeys(f(node.arg.locs)))
+        return None if locs == node.arg.locs else node.replace(
+            src=src, arg=node.arg.replace(locs=locs))
+    kernels = {run.src[0]: run.src[0] for run in all_execs(commands)}
+    return rebuild([commands], visit, kernels)[0]
+
+
+def execs_in_loops(commands: UOp) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    """Return the EXECs of COMMANDS in program order, each with the CMD_LOOPs around it, the
+    outermost first.
+    """
+    out: list[tuple[UOp, tuple[UOp, ...]]] = []
+    stack: list[tuple[UOp, tuple[UOp, ...]]] = [(commands, ())]
     while stack:
-        node = stack.pop()
+        node, loops = stack.pop()
         if node.op is ops.EXEC:
-            out.append(node)
+            out.append((node, loops))
         elif node.op in (ops.COMMANDS, ops.CMD_LOOP, ops.BRANCH):
-            stack += reversed(node.src)
+            inner = (*loops, node) if node.op is ops.CMD_LOOP else loops
+            stack += [(s, inner) for s in reversed(node.src)]
     return out

@@ -6,9 +6,10 @@ user-written kernels compute faults along with their results; the caller inspect
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 
-from fnx.core.ir import build, dtypes
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.op import max_value, min_value
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import Location, OutOfBoundsError
@@ -90,3 +91,53 @@ def raise_first_fault(checks: Iterable[BoundsCheck], faults: Iterable[Iterable[i
     """
     for check, values in zip(checks, faults, strict=True):
         check.raise_for(*map(int, values))
+
+
+def access_faults(node: UOp) -> Iterator[tuple[UOp, BoundsCheck]]:
+    """Yield the fault of each index of a GATHER or SCATTER, and its check."""
+    x, *indices = node.src
+    access = "read"
+    if node.op is ops.SCATTER:
+        access = "write"
+        del indices[-1]
+    # batch axes that batching put in front
+    n_batch_axes = sum(i.op is ops.STOP_GRADIENT for i in indices)
+    for axis, i in zip(node.arg.axes, indices):
+        if not math.prod(i.shape) or i.op is ops.STOP_GRADIENT:
+            continue
+        n = x.shape[axis]
+        i = _strip_clamp(i, n)
+        written_index = _strip_wrap(i)
+        value = bounds_fault(i, n, written_index)
+        check = BoundsCheck(access, axis - n_batch_axes, n, None, written_index is not None, node)
+        yield build.reduce(value, ops.MAX, range(len(value.shape))), check
+
+
+def _strip_clamp(i: UOp, n: int) -> UOp:
+    """Return e of ``min(max(e, 0), n - 1)``: a read of one element clamps its index."""
+    movements = []
+    inner = i
+    while inner.op in (ops.EXPAND, ops.RESHAPE):
+        movements.append(inner)
+        inner = inner.src[0]
+    for op, bound in ((ops.MIN, n - 1), (ops.MAX, 0)):
+        if inner.op is not op or build.const_like(inner, bound) not in inner.src:
+            return i
+        inner = next(s for s in inner.src if s is not build.const_like(inner, bound))
+    for m in reversed(movements):
+        inner = m.replace(src=(inner, *m.src[1:]))
+    return inner
+
+
+def _strip_wrap(i: UOp) -> UOp | None:
+    """Return e of ``where(e < 0, e + n, e)``: the index as the user wrote it."""
+    movements = []
+    while i.op in (ops.EXPAND, ops.RESHAPE):
+        movements.append(i)
+        i = i.src[0]
+    if i.op is not ops.WHERE or i.src[1].op is not ops.ADD or i.src[2] not in i.src[1].src:
+        return None
+    unwrapped = i.src[2]
+    for m in reversed(movements):
+        unwrapped = m.replace(src=(unwrapped, *m.src[1:]))
+    return unwrapped

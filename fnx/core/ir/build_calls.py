@@ -27,6 +27,7 @@ CmdLoop(name='again', trips=3, locs=(), strip_length=0)
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, Location, ShapeError
+from fnx.core.support.line_visits import recording
 
 
 def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tuple[UOp, ...]:
@@ -135,14 +137,22 @@ def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = N
                   for x, i in zip(results, arg.outputs)])
 
 
-def fft(x: UOp, table: UOp, axis: int, inverse: bool = False, scale: float = 1.0) -> UOp:
+def fft(x: UOp, table: UOp, axis: int, inverse: bool = False, scale: float = 1.0,
+        real: bool = False) -> UOp:
     """Return the discrete Fourier transform of pairs (op_args.Fft), with the table of its plan."""
-    return UOp(ops.FFT, x.dtype, (x, table), op_args.Fft(axis, inverse, scale))
+    return UOp(ops.FFT, x.dtype, (x, table), op_args.Fft(axis, inverse, scale, real))
 
 
 def fft_step(x: UOp, table: UOp, arg: op_args.FftStep) -> UOp:
     """Return one step of a discrete Fourier transform of x[outer, n, inner, 2]."""
     return build.results(UOp(ops.FFT_STEP, dtypes.void, (x, table), arg))[0]
+
+
+def linalg_arg(routine: str, operands: Sequence[UOp], options: Sequence[str]) -> op_args.Linalg:
+    """Return the arg of a LINALG with these operands."""
+    ins, chosen = tuple([(x.shape, x.dtype) for x in operands]), tuple(sorted(options))
+    return op_args.Linalg(routine, routine, chosen, ins,
+                          routines.result_types(routine, chosen, ins))
 
 
 def linalg(routine: str, operands: Sequence[UOp], options: Sequence[str] = ()
@@ -152,11 +162,9 @@ def linalg(routine: str, operands: Sequence[UOp], options: Sequence[str] = ()
     Operands of storage-only dtypes are computed in their compute dtypes.
     """
     promoted = tuple(map(build.to_compute, operands))
-    ins, chosen = tuple([(x.shape, x.dtype) for x in promoted]), tuple(sorted(options))
-    outs = routines.result_types(routine, chosen, ins)
-    if any(0 in shape for shape, _ in ins):
-        return routines.empty_results(routine, chosen, outs)
-    arg = op_args.Linalg(routine, routine, chosen, ins, outs)
+    arg = linalg_arg(routine, promoted, options)
+    if any(0 in shape for shape, _ in arg.ins):
+        return routines.empty_results(routine, arg.options, arg.outs)
     results = build.results(UOp(ops.LINALG, dtypes.void, promoted, arg))
     dtype = operands[0].dtype
     return tuple([build.cast(x, dtype) if x.dtype is promoted[0].dtype else x for x in results])
@@ -171,7 +179,25 @@ StepFn = Callable[[Nodes, Nodes, Nodes], tuple[Nodes, Nodes]]  # consts, carries
 
 def build_function(f: Callable[[Nodes], Iterable[UOp]], like: Nodes, name: str) -> UOp:
     """Return the FUNCTION of ``f`` for operands of the types of ``like``."""
-    return build.function(f(params_like(like)), len(like), name)
+    return body_function(lambda: f(params_like(like)), len(like), name)
+
+
+def body_function(build_outs: Callable[[], Iterable[UOp]], n_params: int, name: str) -> UOp:
+    """Return the FUNCTION of what ``build_outs`` builds of PARAMs and by inlining others."""
+    recorder = recording.recorder
+    if recorder is None:
+        return build.function(build_outs(), n_params, name)
+    outer = recorder.enter_body()
+    function = build.function(build_outs(), n_params, name)
+    recorder.leave_body(outer, function)
+    return function
+
+
+def derived_function(function: UOp, of: UOp) -> UOp:
+    """Return a FUNCTION that has the parameters and nodes, so also the lines, of another."""
+    if recording.recorder is not None and function is not of:
+        recording.recorder.derived(function, of)
+    return function
 
 
 def params_like(nodes: Nodes) -> list[UOp]:
@@ -186,8 +212,8 @@ def build_scan(step: StepFn, length: int, consts: Nodes, carries: Nodes, xs: Nod
     carry_start, x_start = len(consts), len(consts) + len(carries)
     elements = [build.param(0, x.dtype, x.shape[1:]) for x in xs]
     params = params_like([*consts, *carries, *elements])
-    states, ys = step(params[:carry_start], params[carry_start:x_start], params[x_start:])
-    body = build.function([*states, *ys], len(params), name)
+    body = body_function(lambda: itertools.chain(*step(
+        params[:carry_start], params[carry_start:x_start], params[x_start:])), len(params), name)
     results = scan(body, length, consts, carries, xs, reverse, name, checkpoint)
     return results[:len(carries)], results[len(carries):]
 
@@ -200,8 +226,9 @@ def build_while(condition: Callable[[Nodes, Nodes], UOp],
     ``max_trips`` is an upper bound of the trip count (0: unknown).
     """
     n, params = len(consts), params_like([*consts, *carries])
-    stop = build.function([condition(params[:n], params[n:])], len(params), f"{name}.goes_on")
-    body = build.function(step(params[:n], params[n:]), len(params), name)
+    stop = body_function(lambda: [condition(params[:n], params[n:])], len(params),
+                         f"{name}.goes_on")
+    body = body_function(lambda: step(params[:n], params[n:]), len(params), name)
     return while_(stop, body, consts, carries, name, max_trips)
 
 

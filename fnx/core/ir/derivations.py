@@ -31,7 +31,9 @@ from typing import Any, TypeVar
 
 from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes, memoized, memos_of
 from fnx.core.ir.uop import UOp, current_loc, toposort
-from fnx.core.support.errors import GradError
+from fnx.core.support.config import config
+from fnx.core.support.errors import GradError, Location
+from fnx.core.support.line_visits import recording
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -49,12 +51,30 @@ recent_forms: Cache[Any, Any] = Cache("recent functions and forms", MAX_RECENT, 
 _derivations: dict[type, Callable[[UOp, Any], Derivation[Any]]] = {}
 
 
-@memoized
 def derived_forms(body: UOp) -> Cache[Any, Any]:
     """Return the cache of what is derived from a FUNCTION or KERNEL, which lives as long as it.
 
     A form must not reference its body. Keys begin with the function that derives it, or its type.
+    While executed lines are recorded, nothing from before is used: it has none.
     """
+    recorder = recording.recorder
+    forms: Cache[Any, Any] = _forms_of(body) if recorder is None else recorder.forms_of(body)
+    return forms
+
+
+def forms_with_body(body: UOp) -> Cache[Any, Any]:
+    """Return the cache of forms of a FUNCTION that may contain it."""
+    recorder = recording.recorder
+    return recent_forms if recorder is None else recorder.forms_of(body)
+
+
+@memoized
+def _forms_of(body: UOp) -> Cache[Any, Any]:
+    return new_forms()
+
+
+def new_forms() -> Cache[Any, Any]:
+    """Return an empty cache of what is derived from a FUNCTION."""
     return Cache("derived forms", MAX_FORMS, FORM_BYTES, lambda key, form: graph_bytes(form))
 
 
@@ -107,9 +127,19 @@ def retain(body: UOp) -> None:
     recent_forms.get(body)
 
 
+def lines_of(*bodies: UOp) -> Hashable:
+    """Return the user's lines of some FUNCTIONs if ``config.check`` asks for these, else None.
+
+    What was derived from an equal FUNCTION has the lines of that one.
+    """
+    if not config.check:
+        return None
+    return frozenset([loc for n in toposort(bodies, into_functions=True) for loc in n.locs])
+
+
 def derive(body: UOp, key: Hashable) -> Any:
     """Return a derived form of a FUNCTION, from the cache or made now."""
-    cached = derived_forms(body).get((type(key), key))
+    cached = derived_forms(body).get((type(key), key, lines_of(body)))
     return run_derivation(_request(body, key)) if cached is None else cached
 
 
@@ -128,9 +158,12 @@ def run_derivation(steps: Derivation[T]) -> T:
     answer: Any = None
     error: GradError | None = None
     loc = current_loc.loc
+    suspended: list[Location | None] = []  # the locations at the requests
     try:
         while True:
             current, request = waiting[-1]
+            if recording.recorder is not None:
+                recording.recorder.enter_derivation(request)
             try:
                 if error is None:
                     body, key = current.send(answer)
@@ -141,6 +174,7 @@ def run_derivation(steps: Derivation[T]) -> T:
                 waiting.pop()
                 if request is None:
                     raise
+                current_loc.loc = suspended.pop()
                 pending.discard(request)
                 error = e
             except StopIteration as done:
@@ -150,10 +184,13 @@ def run_derivation(steps: Derivation[T]) -> T:
                     result: T = answer
                     return result
                 pending.discard(request)
+                current_loc.loc = suspended.pop()
+                if recording.recorder is not None:
+                    recording.recorder.end_derivation(request, answer)
                 body, key = request
-                derived_forms(body).put((type(key), key), answer)
+                derived_forms(body).put((type(key), key, lines_of(body)), answer)
             else:
-                answer = derived_forms(body).get((type(key), key))
+                answer = derived_forms(body).get((type(key), key, lines_of(body)))
                 if answer is None and (body, key) in pending:
                     error = GradError(f"expected a derivative of {body.arg.name} that ends, got "
                                       "one that is defined by itself",
@@ -161,6 +198,9 @@ def run_derivation(steps: Derivation[T]) -> T:
                                            "transpose_solve)")
                 elif answer is None:
                     pending.add((body, key))
+                    suspended.append(current_loc.loc)
                     waiting.append((_derivations[type(key)](body, key), (body, key)))
     finally:
         current_loc.loc = loc
+        if recording.recorder is not None:
+            recording.recorder.enter_derivation(None)

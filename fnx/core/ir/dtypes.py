@@ -329,8 +329,27 @@ def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool
 
     A weak operand (a Python scalar) yields to the other unless it is of a higher kind. Without
     ``config.x64`` narrower types never promote to a 64-bit type: uint32 with int32 is int32.
+
+    Raises:
+        TypePromotionError: they have no common type, or one of them would have to be converted and
+            ``config.dtype_promotion`` is "strict".
     """
+    if a is not b and config.dtype_promotion == "strict":
+        _check_strict(a, a_weak, b, b_weak)
     return _promote_cached(a, a_weak, b, b_weak, config.x64)
+
+
+_RANKS = {"uint": 0, "int": 0, "float": 1, "complex": 2}  # a weak number yields to its rank and up
+
+
+def _check_strict(a: DType, a_weak: bool, b: DType, b_weak: bool) -> None:
+    """Raise unless a weak number takes the type of an operand of its kind or a higher one."""
+    weak, strong = (a, b) if a_weak else (b, a)
+    rank, other = _RANKS.get(weak.kind, 9), _RANKS.get(strong.kind, -1)
+    if not (a_weak or b_weak) or rank > other and not (a_weak and b_weak):
+        raise TypePromotionError(
+            f"expected operands of one dtype, got {a} and {b}, under "
+            'numpy_dtype_promotion("strict")', hint="convert one of them with .astype")
 
 
 @cache  # read by each eager call that is new

@@ -301,6 +301,11 @@ def erf(x: Expr) -> Expr:
     return Expr(elementwise(ops.ERF, x.node))
 
 
+def erfc(x: Expr) -> Expr:
+    """Return 1 - erf(x)."""
+    return Expr(elementwise(ops.ERFC, x.node))
+
+
 def lgamma(x: Expr) -> Expr:
     """Return log |gamma(x)|."""
     return Expr(elementwise(ops.LGAMMA, x.node))

@@ -57,7 +57,8 @@ class KernelRun(Record):
 
     Name and user's lines, bytes of its buffers, float operations, start and end (nanoseconds of
     ``time.monotonic_ns``), the number of its submission, the chunks of the workers (none if one
-    worker ran it all), the type of most of its arithmetic, and the name of the device.
+    worker ran it all), the type of most of its arithmetic (empty if it is not counted), and the
+    name of the device.
     """
 
     name: str

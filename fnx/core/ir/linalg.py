@@ -32,8 +32,10 @@ Types = tuple[tuple[Shape, DType], ...]
 ROUTINES: dict[str, dict[str, str]] = {
     "cholesky": {"": "nn->nn"},
     "lu": {"": "mn->mn,i:k,i:m"},
+    "lu_diagonal": {"": "nn->n,i:n,i:n"},
     "triangular_solve": {"": "nn,nr->nr", "right": "nn,rn->rn"},
     "lu_solve": {"": "nn,nn,i:n,nr->nr"},
+    "solve": {"": "nn,nr->nr"},
     "qr": {"": "mn->mk,kn", "full": "mn->mm,mn", "pivoting": "mn->mk,kn,i:n",
            "full pivoting": "mn->mm,mn,i:n"},
     "geqrf": {"": "mn->mn,k"},
@@ -50,6 +52,11 @@ ROUTINES: dict[str, dict[str, str]] = {
     "tridiagonal_solve": {"": "n,n,n,nr->nr"},
     "solve_sylvester": {"": "mm,nn,mn->mn"},
 }
+
+# Compiler passes make "solve" of lu and lu_solve, and "lu_diagonal", the diagonal of U, pivots and
+# permutation, of lu if nothing else is read; they add to the options of cholesky, eigh and
+# eigvalsh "symmetrize": of the symmetric part of a matrix, and to those of cholesky "transpose" and
+# "upper": the upper factor, by the upper triangle. None of these has a rule for derivatives.
 
 # routines that are linear in their last operand
 LINEAR_ROUTINES = frozenset({"triangular_solve", "lu_solve", "tridiagonal_solve",

@@ -32,7 +32,10 @@ def apply_routine(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     batch = arg.ins[0][0][:len(arg.ins[0][0]) - len(axes)]
     with np.errstate(all="ignore"):
         for i in np.ndindex(*batch):
-            results = meaning(arg.options, *[x[i] for x in xs])
+            matrices = [x[i] for x in xs]
+            if "symmetrize" in arg.options:
+                matrices = [(a + a.T.conj()) / 2 for a in matrices]
+            results = meaning(arg.options, *matrices)
             for out, result in zip(outs, results):
                 out[i] = result
     return outs
@@ -48,9 +51,20 @@ def _nan_if(info: int, *results: NDArray) -> Sequence[NDArray]:
     return results if info == 0 else [np.full_like(x, np.nan) for x in results]
 
 
+def _of_finite(meaning: Meaning) -> Meaning:
+    """NaN for matrices with a number that is not finite."""
+    def of_finite(options: Options, a: NDArray) -> Sequence[NDArray]:
+        is_finite = bool(np.isfinite(a).all())
+        results = meaning(options, a if is_finite else np.zeros_like(a))
+        return _nan_if(int(not is_finite), *results)
+    return of_finite
+
+
 def _cholesky(options: Options, a: NDArray) -> Sequence[NDArray]:
-    factor, info = _routine("potrf", a)(a, lower=1, clean=1)
-    return [np.tril(x) for x in _nan_if(info, factor)]
+    a = a.T if "transpose" in options else a
+    is_upper = "upper" in options
+    factor, info = _routine("potrf", a)(a, lower=not is_upper, clean=1)
+    return [(np.triu if is_upper else np.tril)(x) for x in _nan_if(info, factor)]
 
 
 def permutation_of(pivots: NDArray, m: int) -> NDArray:
@@ -64,6 +78,11 @@ def permutation_of(pivots: NDArray, m: int) -> NDArray:
 def _lu(options: Options, a: NDArray) -> Sequence[NDArray]:
     factors, pivots, _ = _routine("getrf", a)(a)
     return factors, pivots, permutation_of(pivots, len(a))
+
+
+def _lu_diagonal(options: Options, a: NDArray) -> Sequence[NDArray]:
+    factors, pivots, order = _lu((), a)
+    return factors.diagonal(), pivots, order
 
 
 def _solve_triangular(a: NDArray, b: NDArray, lower: bool, transpose: bool, unit: bool) -> NDArray:
@@ -93,6 +112,11 @@ def _lu_solve(options: Options, a: NDArray, lu: NDArray, order: NDArray, b: NDAr
         return [x]
     y = _solve_triangular(lu, b[order], True, False, True)
     return [_solve_triangular(lu, y, False, False, False)]
+
+
+def _solve(options: Options, a: NDArray, b: NDArray) -> Sequence[NDArray]:
+    lu, _, order = _lu((), a)
+    return _lu_solve((), a, lu, order, b)
 
 
 def _qr(options: Options, a: NDArray) -> Sequence[NDArray]:
@@ -183,14 +207,37 @@ def _tridiagonal(options: Options, a: NDArray) -> Sequence[NDArray]:
 
 def _tridiagonal_solve(options: Options, dl: NDArray, d: NDArray, du: NDArray, b: NDArray
                        ) -> Sequence[NDArray]:
+    if "perturb" in options:
+        return [_solve_perturbed(dl, d, du, b)]
     if len(d) == 1:
         return [b / d]
     *_, x, info = _routine("gtsv", d)(dl[1:], d, du[:-1], b)
     return _nan_if(info, x)
 
 
+def _solve_perturbed(dl: NDArray, d: NDArray, du: NDArray, b: NDArray) -> NDArray:
+    """Pivots below the least normal number grow by eps times the largest element of U, as far as
+    LAPACK's lagts would."""
+    def padded(x: NDArray, n: int) -> NDArray:
+        return np.concatenate([x, np.zeros(max(n - len(x), 0), x.dtype)])
+    n, size = len(d), max(len(d), 3)  # SciPy expects three rows; those added are of the identity
+    info = np.finfo(d.dtype)
+    ones = np.ones(size - n, d.dtype)
+    lower, pivots, upper, second, order, _ = _routine("gttrf", d)(
+        padded(dl[1:], size - 1), np.concatenate([d, ones]), padded(du[:-1], size - 1))
+    upper[n - 1:], second[max(n - 2, 0):] = 0, 0
+    largest = max(abs(x[:n]).max() for x in (pivots, upper, second))
+    change = max(largest * info.eps, info.tiny)
+    is_tiny = abs(pivots) < info.tiny
+    pivots = np.where(is_tiny, pivots + np.copysign(change, pivots.real), pivots)
+    rows = np.concatenate([b, np.zeros((size - n, b.shape[1]), b.dtype)])
+    x, _ = _routine("gttrs", d)(lower, pivots.astype(d.dtype), upper, second, order, rows)
+    solution: NDArray = x[:n]
+    return solution
+
+
 def _solve_sylvester(options: Options, a: NDArray, b: NDArray, c: NDArray) -> Sequence[NDArray]:
-    (r, u), (s, v) = _schur((), a), _schur((), b)
+    (r, u), (s, v) = (_of_finite(_schur)((), x) for x in (a, b))
     f = u.conj().T @ c @ v
     y, scale, info = _routine("trsyl", a)(r, s, f)
     return [u @ (y * (1 / scale)) @ v.conj().T if info >= 0 and math.isfinite(scale) else
@@ -198,10 +245,11 @@ def _solve_sylvester(options: Options, a: NDArray, b: NDArray, c: NDArray) -> Se
 
 
 MEANINGS: dict[str, Meaning] = {
-    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve,
-    "lu_solve": _lu_solve, "qr": _qr, "geqrf": _geqrf,
+    "cholesky": _cholesky, "lu": _lu, "lu_diagonal": _lu_diagonal, "lu_solve": _lu_solve,
+    "triangular_solve": _triangular_solve, "solve": _solve, "qr": _qr, "geqrf": _geqrf,
     "householder_product": _householder_product, "eigh": _eigh, "eigvalsh": _eigvalsh,
-    "svd": _svd, "svdvals": _svdvals, "eig": _eig, "eigvals": _eigvals, "schur": _schur,
+    "svd": _of_finite(_svd), "svdvals": _of_finite(_svdvals), "eig": _of_finite(_eig),
+    "eigvals": _of_finite(_eigvals), "schur": _of_finite(_schur),
     "hessenberg": _hessenberg,
     "tridiagonal": _tridiagonal, "tridiagonal_solve": _tridiagonal_solve,
     "solve_sylvester": _solve_sylvester,

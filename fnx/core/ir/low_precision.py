@@ -129,7 +129,7 @@ def public_dtype(t: DType) -> np.dtype[Any]:
     """
     if t.np.names is None:
         return t.np
-    module = None if t.kind == "key" else _ml_dtypes()
+    module = None if t.kind == "key" else ml_dtypes()
     public: Any = t if module is None else np.dtype(getattr(module, t.name))
     return cast(np.dtype[Any], public)
 
@@ -152,7 +152,7 @@ def as_public_array(x: NDArray, t: DType) -> NDArray:
     return x.view(dtype)
 
 
-def _ml_dtypes() -> Any:
+def ml_dtypes() -> Any:
     """Return the module ml_dtypes, which is optional, or None if it is not installed."""
     try:
         return import_module("ml_dtypes")

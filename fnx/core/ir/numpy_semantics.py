@@ -368,7 +368,22 @@ def sort_key(x: NDArray, is_float: bool = False) -> NDArray:
 
 def fft(node: UOp, x: NDArray, table: NDArray) -> NDArray:
     """Return the discrete Fourier transform of pairs."""
-    return _transform(x, node.arg.axis, node.arg.inverse, node.arg.scale)
+    arg = node.arg
+    transform = _real_transform if arg.real else _transform
+    return transform(x, arg.axis, arg.inverse, arg.scale)
+
+
+def _real_transform(x: NDArray, axis: int, inverse: bool, scale: float) -> NDArray:
+    """Return the transform of pairs of neighbors in a real array, or of such a transform."""
+    if inverse:
+        n = 2 * (x.shape[axis] - 1)
+        y = np.fft.irfft(x[..., 0].astype(np.float64) + 1j * x[..., 1], n, axis) * (n * scale)
+        split = y.reshape(*y.shape[:axis], n // 2, 2, *y.shape[axis + 1:])
+        pairs: NDArray = np.moveaxis(split, axis + 1, -1).astype(x.dtype)
+        return pairs
+    joined = np.moveaxis(x.astype(np.float64), -1, axis + 1)
+    z = np.fft.rfft(joined.reshape(*x.shape[:axis], -1, *x.shape[axis + 1:-1]), axis=axis) * scale
+    return np.stack([z.real, z.imag], -1).astype(x.dtype)
 
 
 def _transform(x: NDArray, axis: int, inverse: bool, scale: float, twiddles: bool = False
@@ -384,6 +399,8 @@ def _transform(x: NDArray, axis: int, inverse: bool, scale: float, twiddles: boo
 
 def fft_step(arg: Any, x: NDArray) -> list[NDArray]:
     """Return the result of an FFT_STEP."""
+    if arg.roots >= 0:
+        return [_real_transform(x, 2, arg.inverse, arg.scale)]
     return [_transform(x, 2 if arg.rows else 1, arg.inverse, arg.scale, arg.twiddles >= 0)]
 
 

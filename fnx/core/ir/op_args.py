@@ -106,12 +106,24 @@ class Sort(Record):
 class Fft(Record):
     """Discrete Fourier transform along ``axis``; the last axis holds real and imaginary part.
 
-    The result is ``scale`` * sum over j of x[j] * exp(-2i pi j k / n); ``inverse``: +2i.
+    The result is ``scale`` * sum over j of x[j] * exp(-2i pi j k / n); ``inverse``: +2i. With
+    ``real`` the pairs are neighbors in an array of 2 n real numbers, and the result is the first
+    n + 1 elements of its transform; or the inverse goes from these to the pairs.
     """
 
     axis: int
     inverse: bool = False
     scale: float = 1.0
+    real: bool = False
+
+    def length(self, shape: Shape) -> int:
+        """Return the number of pairs that are transformed, given the shape of the operand."""
+        return shape[self.axis] - (self.real and self.inverse)
+
+    def result_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the result, given that of the operand."""
+        n = self.length(shape) + (self.real and not self.inverse)
+        return (*shape[:self.axis], n, *shape[self.axis + 1:])
 
 
 class FftStep(Record):
@@ -120,8 +132,9 @@ class FftStep(Record):
     The program has stages of the radices ``kinds``; those of this length have ``radices``.
     ``table`` and ``twiddles`` are offsets in the table; with twiddles (>= 0) element (k, c) is
     multiplied by exp(-2i pi k c / (n * inner)), and the matrices are transposed. With ``rows``
-    they are transposed before and after. ``lengths`` are the number of matrices, n and inner;
-    None: they are run-time scalars, as is all but the kinds and ``rows``.
+    they are transposed before and after; then ``roots`` (>= 0) is the offset of the roots for a
+    real transform (Fft). ``lengths`` are the number of matrices, n and inner; None: they are
+    run-time scalars, as is all but the kinds and ``rows``.
     """
 
     name: str
@@ -134,6 +147,14 @@ class FftStep(Record):
     rows: bool = False
     inverse: bool = False
     scale: float = 1.0
+    roots: int = -1
+
+    @property
+    def row_lengths(self) -> tuple[int, int]:
+        """The lengths of the rows of the operand and of the result."""
+        assert self.lengths is not None
+        n, real = self.lengths[1], self.roots >= 0
+        return n + (real and self.inverse), n + (real and not self.inverse)
 
     @property
     def shape(self) -> Shape:
@@ -141,7 +162,7 @@ class FftStep(Record):
         if self.lengths is None:
             return ()
         outer, n, inner = self.lengths
-        return (outer, inner, n, 2) if self.rows else (outer, n, inner, 2)
+        return (outer, inner, self.row_lengths[0], 2) if self.rows else (outer, n, inner, 2)
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
@@ -149,7 +170,8 @@ class FftStep(Record):
             return (((), self.dtype),)
         outer, n, inner = self.lengths
         transposed = self.rows or self.twiddles >= 0
-        return (((outer, inner, n, 2) if transposed else (outer, n, inner, 2), self.dtype),)
+        return (((outer, inner, self.row_lengths[1], 2) if transposed else (outer, n, inner, 2),
+                 self.dtype),)
 
 
 class Linalg(Record):
@@ -158,8 +180,9 @@ class Linalg(Record):
     ``options`` are those of the routine that are on. ``ins`` and ``outs`` are (shape, dtype) of
     operands and results, which have the same leading batch axes. With ``any_size`` it is a command
     for any batch and any matrices: their lengths are run-time scalars, and ``ins`` and ``outs``
-    hold no shapes. ``of_complex``: the routine on complex numbers that this one stands for; each
-    complex operand and result is an array of real numbers whose last axis holds the two parts.
+    hold no shapes; ``interleaved``: it computes a matrix in each lane of vectors. ``of_complex``:
+    the routine on complex numbers that this one stands for; each complex operand and result is an
+    array of real numbers whose last axis holds the two parts.
     """
 
     name: str
@@ -168,6 +191,7 @@ class Linalg(Record):
     ins: tuple[tuple[Shape, DType], ...]
     outs: tuple[tuple[Shape, DType], ...]
     any_size: bool = False
+    interleaved: bool = False
     of_complex: Linalg | None = None
 
 
@@ -303,7 +327,9 @@ class Custom(Record):
     returns the batched src[0]. With ``effects`` the first argument and the first result are tokens,
     of the rules too ("bwd": after the captures, and before the cotangents), so that effects of the
     backward pass are ordered as well. The results are jointly ``n_linear`` in that many of the last
-    arguments, however src[0] computes them.
+    arguments, however src[0] computes them. ``rule_maker`` makes the rules when they are needed: a
+    primitive of the user's with its params (fnx/jaxprs/user_rules.py), or a function whose rules
+    are not traced yet (transforms/custom/lazy_rules.py).
     """
 
     name: str
@@ -315,10 +341,11 @@ class Custom(Record):
     vmap_rule: Any = None
     effects: bool = False
     n_linear: int = 0
+    rule_maker: Any = None
 
     def __repr__(self) -> str:
-        """Omit ``vmap_rule``, which belongs to this process, so that the text is reproducible."""
-        return super(Custom, self.replace(vmap_rule=None)).__repr__()
+        """Omit what belongs to this process, so that the text is reproducible."""
+        return super(Custom, self.replace(vmap_rule=None, rule_maker=None)).__repr__()
 
 
 class Range(Record):

@@ -87,6 +87,8 @@ TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.from_ufunc(n
 ROUND = Op("ROUND", "tkp", "elementwise", 1, accepts="f", meaning=m.from_ufunc(np.rint))
 ERF = Op("ERF", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.in_float64(m.from_formula("ERF")), cost=20)
+ERFC = Op("ERFC", "tkp", "elementwise", 1, accepts="f", exact=False,
+          meaning=m.in_float64(m.from_formula("ERFC")), cost=50)
 LGAMMA = Op("LGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
             meaning=m.in_float64(m.from_formula("LGAMMA")), cost=150)
 DIGAMMA = Op("DIGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
@@ -194,7 +196,8 @@ LINALG = Op("LINALG", "tc", "linalg", None, result="void", shape=scalar, arg=op_
 
 # discrete Fourier transform of pairs (real, imaginary) along an axis, with a table of twiddles; the
 # steps of its plan, which the compiler inserts
-FFT = Op("FFT", "t", "fft", 2, accepts="f", arg=op_args.Fft, meaning=m.fft, exact=False, cost=40)
+FFT = Op("FFT", "t", "fft", 2, accepts="f", arg=op_args.Fft, meaning=m.fft, exact=False, cost=40,
+         shape=lambda s, a: a.result_shape(s[0].shape))
 FFT_STEP = Op("FFT_STEP", "tc", "fft", None, result="void", shape=scalar, arg=op_args.FftStep,
               batching="body", cost=20)
 
@@ -326,7 +329,7 @@ def check_updates(x: UOp, shape: Shape, updates: UOp, monoid: Op | None) -> None
         if x.dtype.is_complex and monoid is not ADD:
             raise DTypeError(f"scatter: expected real numbers to combine by {monoid}, got "
                              f"{x.dtype}",
-                             hint="only .at[...].set and .add take complex numbers")
+                             hint="set, add, multiply, max and min take complex numbers")
 
 
 def check_index_axes(x: UOp, index: Sequence[UOp], axes: Sequence[int] | None) -> tuple[int, ...]:

@@ -26,6 +26,10 @@ from fnx.core.ir.matrix_units import UNITS
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
 
+HIGH_LIMIT = 1.005  # a fraction of a limit that is shown as more than 100%
+HIGH_LIMIT_NOTE = "more than 100% of a limit: other work slowed this machine down when its " \
+    "limits were measured; read it as 100%"
+
 
 class PeakRates(Record):
     """Peak rates of all processors of a machine together.
@@ -51,14 +55,21 @@ class PeakRates(Record):
 
 
 def arithmetic_type(kernel: UOp) -> str:
-    """Return the main arithmetic type of a kernel: its matrix unit, or its widest float type."""
+    """Return the main arithmetic type of a kernel: its matrix unit, or its widest float type; empty
+    for library routines, whose operations are not counted.
+    """
     if kernel.op is ops.LINKED:
         known: str = kernel.arg.arithmetic
         return known
+    if kernel.op in _LIBRARY_ROUTINES:
+        return ""
     nodes = toposort([kernel])
     units = [n.arg.unit for n in nodes if n.op is ops.MMA]
     wide = any(n.dtype.is_float and n.dtype.itemsize == 8 for n in nodes)
     return units[0] if units else "float64" if wide else "float32"
+
+
+_LIBRARY_ROUTINES = frozenset({ops.SORT, ops.LINALG, ops.FFT_STEP, ops.CALLBACK})
 
 
 # ---- flop counts --------------------------------------------------------------------------------

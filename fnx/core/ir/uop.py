@@ -11,18 +11,22 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op, itself, scalar
+from fnx.core.support.config import config
 from fnx.core.support.errors import Location
+from fnx.core.support.line_visits import LineVisit, recording
 from fnx.core.support.process import fork_safe_lock, lazy_import
+from fnx.core.support.record import Record
 
 hashlib = lazy_import("hashlib")  # it loads OpenSSL
 
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MAX_LOCS = 8
+_MAX_LOCS_CHECKED = 64  # with config.check, which names lines
 _numbers = itertools.count()
 
 
@@ -62,10 +66,34 @@ def drop_dead_entries() -> None:
 class _CurrentLocation(threading.local):
     loc: Location | None = None
 
-    def set_from(self, node: UOp) -> None:
-        """Give the nodes made next the source lines of this node."""
-        if node.locs:
-            self.loc = node.locs[0] if len(node.locs) == 1 else _AmbiguousLocation(node.locs)
+    def set_from(self, node: UOp, derivative: Any = None) -> None:
+        """Give the nodes made next the source lines of this node, or of its derivative by the walk
+        ``derivative``."""
+        locs = node.locs
+        if locs:
+            if len(locs) == 1:
+                self.loc = locs[0] if derivative is None else DerivativeLocation(locs[0])
+            else:
+                self.loc = _AmbiguousLocation(locs if derivative is None else tuple(
+                    [DerivativeLocation(loc) for loc in locs]))
+            if recording.recorder is not None:
+                self.loc = recording.recorder.derived_location(node.locs, derivative) or self.loc
+
+
+class DerivativeLocation(tuple[str, int]):
+    """The line of a node, as location of what its derivative consists of; equal to the line."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is not LineVisit and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+    def __reduce__(self) -> Any:
+        """Pickle as a plain line."""
+        return tuple, (tuple(self),)
 
 
 class _AmbiguousLocation(tuple[str, int]):
@@ -83,7 +111,26 @@ class _AmbiguousLocation(tuple[str, int]):
         return tuple, (tuple(self),)
 
 
+def joint_location(node: UOp) -> Location | None:
+    """Return a location that stands for all those of a node."""
+    return node.loc if len(node.locs) < 2 or recording.recorder is not None \
+        else _AmbiguousLocation(node.locs)
+
+
 current_loc = _CurrentLocation()
+
+
+class Composite(Record):
+    """What the value of a node is in terms of earlier nodes: an operation that is several ops here.
+
+    Jaxprs show it as one equation. Names and params are JAX's; ``build(*operands, **params)`` is
+    the function, of Arrays.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    operands: tuple[UOp, ...]
+    params: dict[str, Any]
 
 
 class UOp:
@@ -92,11 +139,12 @@ class UOp:
     ``shape`` and ``ranges`` (free ranges, kernel level) are computed once. ``number`` grows with
     creation. Operands of a commutative op are sorted by ``sort_key``, which depends only on
     content, so the order is the same in every process. ``locs`` are the user's source lines of the
-    node. ``polynomial`` and ``bounds`` of an index expression are set by rewriting/symbolic.py.
+    node. ``polynomial`` and ``bounds`` of an index expression are set by rewriting/symbolic.py,
+    ``composite`` by ``set_composite``.
     """
 
     __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "sort_key", "content_hashes",
-                 "number", "locs", "polynomial", "bounds", "_digest", "__weakref__")
+                 "number", "locs", "polynomial", "bounds", "composite", "_digest", "__weakref__")
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
@@ -109,6 +157,7 @@ class UOp:
     locs: tuple[Location, ...]
     polynomial: dict[tuple[UOp, ...], int] | None
     bounds: tuple[int, int] | None
+    composite: Composite | None
     _digest: bytes | None
 
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -122,8 +171,11 @@ class UOp:
             node = ref()
             if node is not None:
                 loc = current_loc.loc
-                if loc is not None and loc not in node.locs and len(node.locs) < _MAX_LOCS:
-                    node.locs += ((*loc,),)  # a plain line, even from a _OneOf
+                if loc is not None:
+                    if type(loc) is _AmbiguousLocation:
+                        _add_locs(node, loc.all)
+                    elif loc not in node.locs:
+                        _add_locs(node, (loc,))
                 return node
         return _intern(key)
 
@@ -154,10 +206,7 @@ class UOp:
         """Return this node with other operands, or itself if they are the same."""
         if src == self.src:
             return self
-        node = UOp(self.op, self.dtype, src, self.arg)
-        if not node.locs:
-            node.locs = self.locs
-        return node
+        return copy_locs(UOp(self.op, self.dtype, src, self.arg), self)
 
     @property
     def loc(self) -> Location | None:
@@ -205,7 +254,7 @@ def _intern(key: tuple[Any, ...]) -> UOp:
     node.number = next(_numbers)
     loc = current_loc.loc
     node.locs = () if loc is None else loc.all if type(loc) is _AmbiguousLocation else (loc,)
-    node.polynomial = node.bounds = node._digest = None
+    node.polynomial = node.bounds = node.composite = node._digest = None
     ref = _Interned(node, _dead.append)
     ref.key = key
     while True:
@@ -268,13 +317,42 @@ def _free_ranges(node: UOp) -> frozenset[UOp]:
     return free.difference(node.src[1:]) if binds == "tail" else _NO_RANGES
 
 
+def set_composite(node: UOp, name: str, build: Callable[..., Any], operands: Sequence[UOp],
+                  **params: Any) -> UOp:
+    """Record that a node is an operation on others, unless it is one of them or has no operands."""
+    if node.src and node not in operands:
+        node.composite = Composite(name, build, tuple(operands), params)
+    return node
+
+
+def _copy_composite(composite: Composite, node: UOp, replacements: dict[UOp, UOp]) -> None:
+    """Record of the replacement of a node what is recorded of the node, unless an operand is made
+    from a source that has no replacement."""
+    new = replacements[node]
+    if new is node or new.composite is not None:
+        return
+    unread = [n for n in toposort(composite.operands, stop=replacements.__contains__)
+              if n not in replacements]  # by the node
+    if all(n.src or n.op.name in _CONSTANTS for n in unread):
+        operands = rebuild(composite.operands, known=replacements)
+        set_composite(new, composite.name, composite.build, operands, **composite.params)
+
+
+_CONSTANTS = frozenset({"CONST", "IOTA"})
+
+
 def copy_locs(new: UOp, *old: UOp) -> UOp:
-    """Copy the locations of the nodes that a rewritten node replaces to it, if it has none."""
-    if not new.locs:
-        for node in old:
-            if node.locs:
+    """Copy the locations of the first of the nodes that a rewritten node replaces that has some.
+
+    The rewritten node may exist already, made from other lines of the user's code: it has both.
+    """
+    for node in old:
+        if node.locs:
+            if not new.locs:
                 new.locs = node.locs
-                break
+            elif new.locs is not node.locs and recording.recorder is None:
+                _add_locs(new, node.locs)
+            break
     return new
 
 
@@ -284,9 +362,21 @@ def merge_locs(node: UOp, src: tuple[UOp, ...]) -> UOp:
     The result may exist already, made from other lines of the user's code: merge the locations.
     """
     rebuilt = node.with_operands(src)
-    if rebuilt.locs != node.locs and len(rebuilt.locs) < _MAX_LOCS:
-        rebuilt.locs += tuple([loc for loc in node.locs if loc not in rebuilt.locs])
+    if rebuilt.locs != node.locs:
+        _add_locs(rebuilt, node.locs)
     return rebuilt
+
+
+def _add_locs(node: UOp, locs: tuple[Location, ...]) -> None:
+    """Add locations to those of a node. Of too many, the first and the latest are kept."""
+    new = tuple([loc for loc in locs if loc not in node.locs])
+    if not new:
+        return
+    if recording.recorder is not None and not config.check:
+        node.locs += new
+    else:
+        most = _MAX_LOCS_CHECKED if config.check else _MAX_LOCS
+        node.locs = (*node.locs[:1], *(*node.locs[1:], *new)[1 - most:])
 
 
 def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
@@ -329,30 +419,40 @@ Visit = Callable[[UOp, tuple[UOp, ...]], UOp | None]
 
 
 def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
-            known: Mapping[UOp, UOp] | None = None) -> list[UOp]:
+            known: Mapping[UOp, UOp] | None = None, composites: bool = False) -> list[UOp]:
     """Rebuild graphs bottom up; unchanged parts come back as the same objects.
 
     ``visit(node, src)`` returns the replacement of a node, given its rebuilt operands, or None
-    for the same node over them. Replacements are not visited, and take the node's locations.
-    ``known`` holds replacements that are known beforehand. Does not enter a FUNCTION.
+    for the same node over them. Replacements are not visited. New nodes have the locations of those
+    that they replace, whatever line is current. ``known`` holds replacements that are known
+    beforehand. Does not enter a FUNCTION. ``composites``: whether each node is replaced by the same
+    function of other operands, so that what is recorded of it holds.
     """
     roots = list(roots)
     done: dict[UOp, UOp] = dict(known or {})
-    for node in toposort(roots, stop=done.__contains__ if done else None):
-        if node in done:
-            continue
-        src = node.src if node.op.is_isolated else tuple([done[s] for s in node.src])
-        replacement = None if visit is None else visit(node, src)
-        if replacement is None:
-            done[node] = node.with_operands(src)
-        else:
-            done[node] = replacement if replacement.locs else copy_locs(replacement, node)
+    loc, current_loc.loc = current_loc.loc, None
+    try:
+        for node in toposort(roots, stop=done.__contains__ if done else None):
+            if node in done:
+                continue
+            src = node.src if node.op.is_isolated else tuple([done[s] for s in node.src])
+            replacement = None if visit is None else visit(node, src)
+            if replacement is None:
+                done[node] = node.with_operands(src)
+            else:
+                done[node] = copy_locs(replacement, node)
+            if composites and node.composite is not None:
+                _copy_composite(node.composite, node, done)
+    finally:
+        current_loc.loc = loc
     return [done[r] for r in roots]
 
 
 def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UOp]:
     """Replace nodes in graphs; replacements are not searched again."""
-    return rebuild(roots, known=replacements)
+    recorder = recording.recorder
+    visit = merge_locs if recorder is None else recorder.with_operands
+    return rebuild(roots, visit, replacements, composites=True)
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -364,6 +464,11 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
                 if s in out:
                     out[s].append(node)
     return out
+
+
+def interned_nodes() -> list[UOp]:
+    """Return all nodes that are alive."""
+    return [node for ref in list(_table.values()) if (node := ref()) is not None]
 
 
 def live_nodes() -> int:

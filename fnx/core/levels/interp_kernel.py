@@ -7,8 +7,8 @@ NumPy expression computes the whole iteration space of an expression:
     STORE(o[m], REDUCE(x[m, k] * w[k], k))    x[m, k]: (M, K)   w[k]: (1, K)   sum: (M, 1)
 
 A LOOP runs its loop in Python; each of its values is an array over the other ranges. GETTUPLE is
-the
-final value, and PER_ITERATION(value) stacks the values of all iterations along an ordinary axis.
+the final value, and PER_ITERATION(value) stacks the values of all iterations along an ordinary
+axis.
 
 No array exceeds 16 MB, unless one element needs that. First the STORE's own ranges are split into
 windows, outermost first (so combining stores keep their order), then the ranges of a REDUCE, whose
@@ -32,7 +32,7 @@ from fnx.core.ir import accessors, dtypes, low_precision, matrix_units, numpy_se
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import arg_reduce, combine, reduce_array, reduce_at
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.levels.interp_loop import LoopState
+from fnx.core.levels.interp_loop import LoopState, stores_sharing_loops
 from fnx.core.levels.iteration_windows import WindowBounds, iter_windows
 from fnx.core.support.errors import KernelError
 
@@ -84,7 +84,7 @@ class _StoreRun:
                  scalars: Sequence[Any], loops: NodeValues) -> None:
         self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
         nodes = toposort([store])
-        shared = toposort(_stores_sharing_loops(store, kernel))  # these STOREs share LOOPs and axes
+        shared = toposort(stores_sharing_loops(store, kernel))  # these STOREs share LOOPs and axes
         self.steps: dict[UOp, list[UOp]] = {n: [] for n in shared if n.op is ops.LOOP}
         self.carries = [n for n in shared if n.op is ops.CARRY]
         self.open = accessors.carry_dependences(shared)
@@ -490,17 +490,6 @@ class _StoreRun:
                           loc=self.store.loc,
                           hint="combine them with a monoid, or reduce over the range that the "
                                "index does not use")
-
-
-def _stores_sharing_loops(store: UOp, kernel: UOp) -> list[UOp]:
-    """Return a STORE and those that share a LOOP with it, directly or transitively."""
-    loops = {s: {n for n in toposort([s]) if n.op is ops.LOOP} for s in kernel.src}
-    group, group_loops = [store], set(loops[store])
-    while more := [s for s in kernel.src
-                   if s not in group and not group_loops.isdisjoint(loops[s])]:
-        group += more
-        group_loops.update(*[loops[s] for s in more])
-    return [s for s in kernel.src if s in group]
 
 
 def _name(ref: UOp) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import accessors
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.dtypes import NDArray
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, toposort
 
 
 class LoopState:
@@ -73,3 +73,14 @@ class LoopState:
         for i, s in enumerate(history):
             np.moveaxis(out, self.axis, 0)[i] = np.moveaxis(s, self.axis, 0)[0]
         return out
+
+
+def stores_sharing_loops(store: UOp, kernel: UOp) -> list[UOp]:
+    """Return a STORE and those that share a LOOP with it, directly or transitively."""
+    loops = {s: {n for n in toposort([s]) if n.op is ops.LOOP} for s in kernel.src}
+    group, group_loops = [store], set(loops[store])
+    while more := [s for s in kernel.src
+                   if s not in group and not group_loops.isdisjoint(loops[s])]:
+        group += more
+        group_loops.update(*[loops[s] for s in more])
+    return [s for s in kernel.src if s in group]

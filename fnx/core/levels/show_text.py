@@ -15,7 +15,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
-from fnx.core.support.errors import Location
+from fnx.core.support.errors import Location, short_file_name
 from fnx.core.support.record import Record
 
 # Operators by increasing precedence on numbers; ``_LOGIC`` has those on bools.
@@ -113,8 +113,7 @@ def format_locations(locs: Iterable[Location]) -> str:
     """Format the user's lines, each file once: ``m.py:12, 14``."""
     files: dict[str, list[int]] = {}
     for file, line in dict.fromkeys(locs):
-        name = "cell" if "ipykernel" in file else file.replace("\\", "/").rpartition("/")[2]
-        files.setdefault(name, []).append(line)
+        files.setdefault(short_file_name(file), []).append(line)
     return ", ".join(f"{file}:{', '.join(map(str, sorted(lines)))}"
                      for file, lines in files.items())
 

@@ -43,15 +43,19 @@ class SpecRule(Record):
 
 
 class Level(Record):
-    """A level: its letter in the op table, its rules, and ops that contain another level."""
+    """A level: its letter in the op table, its rules, those for each op, and ops that contain
+    another level."""
 
     letter: str
     rules: tuple[SpecRule, ...]
+    rules_by_op: Mapping[Op, Sequence[SpecRule]]
     scopes: Mapping[Op, str] = {}
 
 
 def check(roots: Iterable[UOp], level: str) -> None:
     """Check whole graphs, including the bodies of their FUNCTIONs and KERNELs, each once.
+
+    A pass leaves most nodes as they are, so only nodes that no earlier check has seen are checked.
 
     Args:
         roots: the graphs.
@@ -60,10 +64,25 @@ def check(roots: Iterable[UOp], level: str) -> None:
     Raises:
         SpecError: names the rule and the node that breaks it.
     """
-    for name, rule, node in rules(roots, level):
+    scopes, legal = LEVELS[level].scopes, _legal[level]
+    if len(legal) > _MAX_LEGAL:
+        legal.clear()
+    for node in toposort(roots, into_functions=True,
+                         stop=lambda n: n.number in legal or n.op in scopes):
+        if node.number in legal:
+            continue
+        if node.op in scopes:
+            check([node], scopes[node.op])
+        else:
+            _check_node(node, level)
+        legal.add(node.number)
+
+
+def _check_node(node: UOp, level: str) -> None:
+    for rule in LEVELS[level].rules_by_op[node.op]:
         if not rule.holds(node):
             raise SpecError(
-                f"{name} level: expected {rule.expected.replace('OP', node.op.name)}; got "
+                f"{level} level: expected {rule.expected.replace('OP', node.op.name)}; got "
                 f"{node} with operands {', '.join(map(repr, node.src)) or 'none'}",
                 hint="a pass of fnx made this node; config.check_spec finds which",
                 loc=node.loc)
@@ -76,19 +95,7 @@ def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, SpecRule, UOp
         if node.op in scopes:
             yield from rules([node], scopes[node.op])
         else:
-            yield from ((level, rule, node) for rule in _rules_of(node.op, level))
-
-
-@memoized
-def _rules_of(op: Op, level: str) -> tuple[SpecRule, ...]:
-    spec_level = LEVELS[level]
-    if spec_level.letter not in op.levels:
-        return (SpecRule((op,), f"an op of this level, not {op}", lambda node: False),)
-    vectors = SpecRule((op,), "a scalar dtype",
-                       lambda node: spec_level.letter == "p" or node.dtype.lanes == 1)
-    real = SpecRule((op,), "a real dtype (below the tensor level, complex numbers are pairs)",
-                    lambda node: spec_level.letter == "t" or not node.dtype.is_complex)
-    return (*_GENERIC, vectors, real, *(rule for rule in spec_level.rules if op in rule.ops))
+            yield from ((level, rule, node) for rule in LEVELS[level].rules_by_op[node.op])
 
 
 # ---- rules implied by the op table ------------------------------------------------------------
@@ -118,14 +125,19 @@ _GENERIC = (
              and not isinstance(n.arg, bool)),
     SpecRule(_ALL, "the dtype that OP's row derives", _dtype_derived),
 )
+_SCALAR = SpecRule(_ALL, "a scalar dtype", lambda n: n.dtype.lanes == 1)
+_REAL = SpecRule(_ALL, "a real dtype (below the tensor level, complex numbers are pairs)",
+                 lambda n: not n.dtype.is_complex)
 
 _SAME_TYPE_OPS = ops.ELEMENTWISE - {ops.WHERE}
 
 
 def _same_types(node: UOp) -> bool:
-    first = node.src[0]
-    return node.op.accepts_dtype(first.dtype) and all(
-        s.dtype is first.dtype and s.shape == first.shape for s in node.src)
+    first, *others = node.src
+    for s in others:
+        if s.dtype is not first.dtype or s.shape != first.shape:
+            return False
+    return node.op.accepts_dtype(first.dtype)
 
 
 def _where(node: UOp) -> bool:
@@ -150,7 +162,7 @@ VALUES = (
     SpecRule((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
     SpecRule((ops.ARG_PAIR,), "a key and a whole number of one shape", spec_kernel.is_arg_pair),
     SpecRule((ops.REDUCE,), "of pairs the largest or the smallest key", spec_kernel.is_arg_reduce),
-    SpecRule(tuple(op for op in ops.OPS.values() if op is not ops.REDUCE),
+    SpecRule(tuple(op for op in ops.OPS.values() if op is not ops.REDUCE and op.arity != 0),
              "no pair as an operand: only REDUCE folds pairs",
              lambda n: all(s.op is not ops.ARG_PAIR for s in n.src)),
     _BITS,
@@ -354,8 +366,8 @@ def _fft(node: UOp) -> bool:
     if x.shape[-1:] != (2,) or not 0 <= arg.axis < len(x.shape) - 1 or \
             not x.dtype is table.dtype is node.dtype:
         return False
-    n, inner = x.shape[arg.axis], math.prod(x.shape[arg.axis + 1:-1])
-    return 0 in x.shape or table.shape == (fft_plan.table_size(n, inner),)
+    n, inner = arg.length(x.shape), math.prod(x.shape[arg.axis + 1:-1])
+    return 0 in x.shape or n > 0 and table.shape == (fft_plan.table_size(n, inner, arg.real),)
 
 
 def _fft_step(node: UOp) -> bool:
@@ -443,9 +455,23 @@ KERNEL = tuple(SpecRule(*row) for row in spec_kernel.RULES)
 PROGRAM = tuple(SpecRule(*row) for row in spec_program.RULES)
 COMMAND = (_BITS, *(SpecRule(*row) for row in spec_command.RULES))
 
+
+def _level(letter: str, rules: tuple[SpecRule, ...], scopes: Mapping[Op, str] = {}) -> Level:
+    """Return the level with a letter in the op table; the rules that the table implies come
+    first."""
+    implied = [*_GENERIC, *[_SCALAR] * (letter != "p"), *[_REAL] * (letter != "t")]
+    return Level(letter, rules, {
+        op: [*implied, *[rule for rule in rules if op in rule.ops]] if letter in op.levels else
+        [SpecRule((op,), f"an op of this level, not {op}", lambda node: False)]
+        for op in _ALL}, scopes)
+
+
 LEVELS = {
-    "tensor": Level("t", (*VALUES, *TENSOR), {ops.KERNEL: "kernel"}),
-    "kernel": Level("k", (*VALUES, *KERNEL)),
-    "program": Level("p", (*VALUES, *PROGRAM)),
-    "command": Level("c", COMMAND, {ops.KERNEL: "kernel"}),
+    "tensor": _level("t", (*VALUES, *TENSOR), {ops.KERNEL: "kernel"}),
+    "kernel": _level("k", (*VALUES, *KERNEL)),
+    "program": _level("p", (*VALUES, *PROGRAM)),
+    "command": _level("c", COMMAND, {ops.KERNEL: "kernel"}),
 }
+
+_legal: dict[str, set[int]] = {level: set() for level in LEVELS}  # numbers of nodes, with operands
+_MAX_LEGAL = 1 << 18

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection
 
 from fnx.core.ir import accessors, build, op_args, ops
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import extent
@@ -22,6 +23,7 @@ def _operands(node: UOp) -> tuple[list[UOp], list[UOp]]:
             [s for s in node.src[1:] if s.op is ops.CONST])
 
 
+@memoized
 def _kernel_args(kernel: UOp, op: Op) -> dict[int, UOp]:
     return {n.arg.slot: n for n in toposort([kernel]) if n.op is op}
 

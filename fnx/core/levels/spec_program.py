@@ -82,7 +82,7 @@ class _Verifier:
 
     def line(self, node: UOp) -> bool:
         """Process an instruction; return whether it is legal here."""
-        if node.op in NON_INSTRUCTIONS or not all(self.known(s) for s in node.src):
+        if node.op in NON_INSTRUCTIONS or not all(map(self.known, node.src)):
             return False
         row = _INSTRUCTION_RULES.get(node.op)
         if row is not None and not row(self, node):

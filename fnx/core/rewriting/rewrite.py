@@ -37,7 +37,7 @@ from typing import Any
 from fnx.core.ir import build, ops
 from fnx.core.ir.expr import Operators
 from fnx.core.ir.ops import FUNCTION, OPS, Op
-from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
+from fnx.core.ir.uop import UOp, copy_locs, current_loc, joint_location, toposort
 from fnx.core.support.errors import FnxError, SpecError
 
 MatchResult = dict[str, UOp]
@@ -224,7 +224,7 @@ class RewriteRule:
             return None
         loc = current_loc.loc
         if node.locs:
-            current_loc.loc = node.locs[0]
+            current_loc.loc = joint_location(node)
         try:
             new = build_from(self.replacement, captures, node) \
                 if isinstance(self.replacement, UPat) else self.replacement(**captures)

@@ -21,10 +21,10 @@ import contextlib
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fnx.core.ir import build_calls, op_args, ops
 from fnx.core.ir.cache import find_memo, memos_of
@@ -61,6 +61,9 @@ class _TraceState(threading.local):
         self.scopes: list[Scope] = []
         self.leaf_owner: dict[UOp, Scope] = {}
         self.values: dict[UOp, UOp] = {}
+        self.suspended = 0  # open ``suspend_traces``
+        self.watchers: list[Any] = []  # that see each trace: core/tracing/state.py
+        self.lines: set[Location] | None = None  # the user's lines that called fnx, if collected
 
 
 thread_state = _state = _TraceState()
@@ -89,6 +92,11 @@ class Scope:
         self.opened_at: Location | None = None  # the user's line that opened it
         self.first_token: UOp | None = None  # the input token of its first effect
         self.token: UOp | None = None  # the input token of its next effect
+
+    @property
+    def main(self) -> Scope:
+        """The trace itself, by which libraries for JAX compare traces."""
+        return self
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
         """Create a LEAF of this trace; ``value`` is its value, if known."""
@@ -158,6 +166,35 @@ set_open_transforms(_open_transforms)
 def is_open() -> bool:
     """Whether this thread is tracing."""
     return bool(_state.scopes)
+
+
+def innermost() -> Scope | None:
+    """Return the innermost open trace, or None."""
+    return _state.scopes[-1] if _state.scopes else None
+
+
+def record_lines(*lines: Location) -> None:
+    """Record lines of the user's that called fnx, if they are being collected."""
+    if _state.lines is not None:
+        _state.lines.update(lines)
+
+
+def recorded_location(skip: int) -> Location | None:
+    """Return the user's line, as ``user_location`` does, and record it."""
+    loc = user_location(skip + 1)
+    if loc is not None:
+        record_lines(loc)
+    return loc
+
+
+def collect_lines(f: Callable[[], T]) -> tuple[T, frozenset[Location]]:
+    """Call f; return its result, and the user's lines that called fnx meanwhile."""
+    outer, _state.lines = _state.lines, set()
+    try:
+        return f(), frozenset(_state.lines)
+    finally:
+        inner, _state.lines = _state.lines, outer
+        record_lines(*inner)
 
 
 def loop_start() -> int:
@@ -248,17 +285,31 @@ def run_outside(f: Callable[[], T]) -> T:
 def suspend_traces() -> Iterator[None]:
     """``run_outside`` as a ``with`` block in a user's traced function.
 
+    What depends on the arguments of these traces remains part of them.
+
     A block that Ctrl-C interrupted ends when its exception is garbage collected; traces that are
     open at that time remain open.
     """
     scopes, owner, values = _state.scopes, _state.leaf_owner, _state.values
     fresh: list[Scope] = []
     try:
-        _state.scopes, _state.leaf_owner, _state.values = fresh, {}, {}
+        _state.scopes, _state.leaf_owner, _state.values = fresh, {**owner}, {**values}
+        _state.suspended += 1
         yield
     finally:
+        _state.suspended -= 1
         if _state.scopes is fresh and not fresh:
             _state.scopes, _state.leaf_owner, _state.values = scopes, owner, values
+
+
+def is_traced(nodes: Iterable[UOp]) -> bool:
+    """Whether a call with these operands is part of a trace: one is open, or suspended."""
+    return bool(_state.scopes) or any(map(is_suspended, nodes))
+
+
+def is_suspended(node: UOp) -> bool:
+    """Whether a node depends on a trace around an open ``suspend_traces``."""
+    return _state.suspended > 0 and depends_on_leaf(node)
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -341,6 +392,7 @@ def _no_value_error(leaf: UOp, requested: UOp) -> LeakedTracerError | TracedValu
     error = TracedValueError(f"expected a concrete value, got {text}: {scope.name} traces with "
                              "abstract "
                              "values")
+    error.requested = requested
     if scope.name.startswith("jit"):
         error.static = "list the argument it comes from in static_argnums"
     error.set_hint("compute with fnx.numpy, or pass values to other libraries with "

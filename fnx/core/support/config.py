@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from fnx.core.support.errors import ArgumentError, most_similar, suggestion
+from fnx.core.support.errors import ArgumentError, UnknownNameError, most_similar, suggestion
+from fnx.core.support.jax_flags import FIELD_OF, FIXED, INERT, check_flag, unknown_flag
 from fnx.core.support.record import Record
 
 _BOOL_NAMES = {"1": True, "true": True, "yes": True, "on": True,
@@ -70,7 +71,7 @@ class OneOf(Record):
 
     @property
     def description(self) -> str:
-        return f"one of {', '.join(self.choices)}"
+        return f"one of {', '.join([choice or repr(choice) for choice in self.choices])}"
 
     def parse(self, text: str) -> Any:
         return text
@@ -133,12 +134,19 @@ FIELDS = {
                  "keep 64-bit data from NumPy and Python at 64 bits"),
     "truncate": Field(Bool(), False, None, "code",
                       "without x64, truncate explicit 64-bit dtypes to 32 bits, as in JAX"),
-    "check": Field(OneOf(("", "nan", "inf")), "", None, "calls",
+    "check": Field(OneOf(("", "nan", "inf")), "", "FNX_CHECK", "calls",
                    "raise an error on NaN (or also infinity) in a result, naming the op that "
                    "produced it"),
     "check_index": Field(Bool(), False, None, "code",
                          "raise an error on out-of-bounds array indices, regardless of mode"),
-    "check_spec": Field(Bool(), False, "FNX_CHECK", "",
+    "dtype_promotion": Field(OneOf(("standard", "strict")), "standard", None, "code",
+                             "strict: raise an error where arrays of two dtypes would be promoted"),
+    "rank_promotion": Field(OneOf(("allow", "warn", "raise")), "allow", None, "code",
+                            "warn or raise an error where arrays of other ranks would broadcast"),
+    "threefry_partitionable": Field(Bool(), True, None, "code",
+                                    "count random bits one by one, so that each depends on its own "
+                                    "index only; False: in two halves, as JAX before 0.5"),
+    "check_spec": Field(Bool(), False, "FNX_CHECK_SPEC", "",
                         "check every graph between all passes"),
     "tracebacks": Field(OneOf(("user", "all")), "user", "FNX_TRACEBACKS", "",
                         "frames shown in tracebacks: those of the user, or also those of fnx"),
@@ -156,7 +164,7 @@ FIELDS = {
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
                      "number of worker threads of the cpu queue; 0 means one per core"),
     "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", "",
-                       "directory of the directory of the object cache; empty turns it off"),
+                       "folder in which the object cache has its folder; empty turns it off"),
     "cache_bytes": Field(Number(0, _TERA), 1 << 30, "FNX_CACHE_BYTES", "",
                          "maximum size of the object cache; its oldest entries are evicted first"),
     "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", "",
@@ -177,28 +185,6 @@ FIELDS = {
 }
 
 
-# JAX's names of the same settings -> the field here, and its value for each of JAX's values.
-_JAX: dict[str, tuple[str, dict[Any, Any]]] = {
-    "jax_enable_x64": ("x64", {}),
-    "jax_disable_jit": ("disable_jit", {}),
-    "jax_debug_nans": ("check", {True: "nan", False: ""}),
-    "jax_debug_infs": ("check", {True: "inf", False: ""}),
-}
-# JAX settings that cannot be changed here -> the values that are accepted; empty: any value, as
-# nothing depends on it.
-_FIXED: dict[str, tuple[Any, ...]] = {
-    "jax_numpy_dtype_promotion": ("standard",),
-    "jax_numpy_rank_promotion": ("allow", "warn"),
-    "jax_threefry_partitionable": (True,),
-    "jax_default_prng_impl": ("threefry2x32",),
-    "jax_platforms": ("cpu", None, ""),
-    "jax_platform_name": ("cpu", None, ""),
-    "jax_default_matmul_precision": (), "jax_check_tracer_leaks": (), "jax_log_compiles": (),
-    "jax_traceback_filtering": (), "jax_compilation_cache_dir": (), "jax_transfer_guard": (),
-    "jax_default_device": (), "jax_explain_cache_misses": (), "jax_enable_compilation_cache": (),
-}
-
-
 # Settings of resources that all threads and tasks share: process-wide even in a block.
 _PROCESS_WIDE = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes",
                            "idle_seconds"})
@@ -207,22 +193,11 @@ _change_count = [0]  # counts changes of any field, to invalidate the modes of b
 _CALL_FIELDS = tuple([name for name, field in FIELDS.items() if field.affects])
 
 
-def check_fixed(name: str, value: Any) -> None:
-    """Refuse a change of a fixed setting of JAX.
-
-    >>> check_fixed("jax_platforms", "cpu")
-    """
-    fixed = _FIXED[name]
-    if fixed and value not in fixed:
-        raise ArgumentError(f"config: expected {name}={fixed[0]!r}, as it is here; got {value!r}",
-                            hint="print(fnx.config) lists the settings")
-
-
 class Config:
     """The configuration of this process: an attribute for each entry of ``FIELDS``.
 
     Args:
-        environment: the mapping in which variables are looked up.
+        environment: the mapping in which variables are looked up; None: that of the process.
 
     Raises:
         ArgumentError: the value of a variable or of an assignment is not valid for its field.
@@ -236,6 +211,9 @@ class Config:
     truncate: bool
     check: str
     check_index: bool
+    dtype_promotion: str
+    rank_promotion: str
+    threefry_partitionable: bool
     check_spec: bool
     tracebacks: str
     device: str
@@ -257,9 +235,11 @@ class Config:
     _sources: dict[str, str]
     _listeners: dict[str, list[Callable[[], None]]]
     _modes: dict[tuple[Any, ...], tuple[Any, ...]]
+    _flags: dict[str, Any]
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        self.__dict__.update(_sources={}, _listeners={}, _modes={})
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        environment = os.environ if environment is None else environment
+        self.__dict__.update(_sources={}, _listeners={}, _modes={}, _flags={})
         for name, field in FIELDS.items():
             text = None if field.variable is None else environment.get(field.variable)
             value = field.default if text is None else field.kind.parse(text.strip())
@@ -271,13 +251,13 @@ class Config:
         _warn_unknown_vars(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _JAX or name in _FIXED:
+        if name in FIELD_OF or name in FIXED or name in INERT:
             self.update(name, value)
             return
         field = FIELDS.get(name)
         if field is None:
-            raise ArgumentError(f"config: expected one of {', '.join(FIELDS)}; got {name!r}",
-                                hint=suggestion(name, FIELDS)
+            raise ArgumentError(f"config: expected the name of a setting, got {name!r}",
+                                hint=suggestion(name, (*FIELDS, *FIELD_OF))
                                 or "print(fnx.config) describes each of them")
         if not field.kind.is_valid(value):
             raise ArgumentError(f"config.{name}: expected {field.kind.description}, got {value!r}",
@@ -297,10 +277,14 @@ class Config:
         Raises:
             ArgumentError: no such field, or a value that it does not take.
         """
-        if name in _FIXED:
-            check_fixed(name, value)
+        if name in FIXED or name in INERT:
+            check_flag(name, value)
+            block = _setting_block(name)
+            (self._flags if block is None else block.values)[name] = value
             return
-        field, meanings = _JAX.get(name, (name, {}))
+        if name.startswith("jax_") and name not in FIELD_OF:
+            raise unknown_flag(name)
+        field, meanings = FIELD_OF.get(name, (name, {}))
         setattr(self, field, meanings.get(value, value))
 
     def read(self, name: str) -> Any:
@@ -309,18 +293,57 @@ class Config:
         Raises:
             ArgumentError: no such field.
         """
-        if _FIXED.get(name):
-            return _FIXED[name][0]
-        field, meanings = _JAX.get(name, (name, {}))
+        if name in FIXED or name in INERT:
+            block = _setting_block(name)
+            default = FIXED[name][0] if name in FIXED else INERT[name]
+            return self._flags.get(name, default) if block is None else block.values[name]
+        field, meanings = FIELD_OF.get(name, (name, {}))
         if field not in FIELDS:
-            raise ArgumentError(f"expected one of {', '.join((*FIELDS, *_JAX))}; got {name!r}")
+            raise ArgumentError(f"config: expected the name of a setting, got {name!r}",
+                                hint=suggestion(name, (*FIELDS, *FIELD_OF))
+                                or "print(fnx.config) describes each of them")
         value = getattr(self, field)
         return value == meanings[True] if meanings else value
 
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of a setting by its name in JAX; other fields are plain attributes."""
+        if name in FIELD_OF or name in FIXED or name in INERT:
+            return self.read(name)
+        if name.startswith("jax_"):
+            raise unknown_flag(name)
+        raise UnknownNameError("config", name, FIELDS, "print(fnx.config) lists all")
+
     @property
-    def jax_enable_x64(self) -> bool:
-        """JAX's name of ``x64``."""
-        return self.x64
+    def values(self) -> dict[str, Any]:
+        """The value of each setting of JAX, by its name."""
+        return {name: self.read(name) for name in (*FIELD_OF, *FIXED, *INERT)}
+
+    def parse_flags_with_absl(self) -> None:
+        """Accept the call of JAX's programs: their settings are read from the environment here."""
+
+    def read_jax_variables(self, environment: Mapping[str, str] | None = None) -> None:
+        """Set what variables such as ``JAX_ENABLE_X64`` say, unless one of fnx's own does.
+
+        Raises:
+            ArgumentError: a value that the setting does not take.
+        """
+        environment = os.environ if environment is None else environment
+        for name in (*FIELD_OF, *FIXED, *INERT):
+            text = environment.get(name.upper())
+            field = FIELD_OF.get(name, (name, {}))[0]
+            if text is None or self._sources.get(field, "default").startswith("FNX_"):
+                continue
+            default = self.read(name)
+            is_truth = isinstance(default, bool)
+            kind = Bool() if is_truth else Number(0, _TERA) if isinstance(default, int) else None
+            value = text if kind is None else kind.parse(text.strip())
+            if value is None:
+                raise ArgumentError(f"{name.upper()}: expected "
+                                    f"{Bool().description if is_truth else 'an integer'}, got "
+                                    f"{text!r}", hint=f"unset it, or config.update({name!r}, ...)")
+            self.update(name, value)
+
+    config_with_absl = parse_flags_with_absl
 
     @property
     def x64_enabled(self) -> bool:
@@ -464,13 +487,15 @@ def override(**fields: Any) -> Iterator[None]:
     block = _ConfigBlock(_current_block.get())
     saved = {name: (getattr(config, name), config._sources[name])
              for name in fields if name in _PROCESS_WIDE}
+    fields = {FIELD_OF[name][0] if name in FIELD_OF else name: FIELD_OF[name][1].get(value, value)
+              if name in FIELD_OF else value for name, value in fields.items()}
     try:
         _open_blocks.add(block)
         _switch_class()
         _current_block.set(block)
         for name, value in fields.items():
             # so that setattr assigns to this block
-            if name in FIELDS and name not in _PROCESS_WIDE:
+            if name not in _PROCESS_WIDE and hasattr(config, name):
                 block.values[name] = getattr(config, name)
             setattr(config, name, value)
         yield

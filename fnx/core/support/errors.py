@@ -9,29 +9,47 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
-from fnx.core.support.process import lazy_import, load
-
-features = lazy_import("fnx.core.support.unimplemented")
+from fnx.core.support.line_visits import recording
+from fnx.core.support.process import load
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
 _INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
 
+_INPUT = ("<ipython", "<stdin>", "<python-input")  # what a user types
+
 Location = tuple[str, int]  # file, line
+
+
+def is_internal(file: str) -> bool:
+    """Return whether a file of a frame is no code of the user's."""
+    return file.startswith(_INTERNAL_PATHS) and not file.startswith(_INPUT)
 
 
 def user_location(skip: int = 1) -> Location | None:
     """Return file and line of the innermost frame outside fnx, or None."""
     frame: FrameType | None = sys._getframe(skip)
+    if recording.recorder is not None and (visit := recording.recorder.location(frame)):
+        return visit
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_INTERNAL_PATHS) or name.startswith("<ipython"):
+        if not is_internal(name):
             return name, frame.f_lineno
         frame = frame.f_back
-    return None
+    frame = sys._getframe(skip)
+    while frame is not None and not is_command(frame):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def is_command(frame: FrameType) -> bool:
+    """Return whether a frame runs the text of ``python -c``."""
+    return frame.f_code.co_filename == "<string>" and \
+        frame.f_globals.get("__name__") == "__main__"  # else libraries made the code
 
 
 def choose_location(locs: Sequence[Location]) -> Location | None:
@@ -53,14 +71,44 @@ def choose_location(locs: Sequence[Location]) -> Location | None:
     return locs[0] if len(locs) == 1 else None
 
 
+def own_locations(locs: Sequence[Location], lines: Container[Location]) -> tuple[Location, ...]:
+    """Return those of a node's locations that are among the ``lines`` of a program; all of them if
+    none is.
+
+    >>> own_locations([("m.py", 4), ("m.py", 8)], {("m.py", 8), ("m.py", 9)})
+    (('m.py', 8),)
+    """
+    return tuple([loc for loc in locs if loc in lines]) or tuple(locs)
+
+
 def format_location(loc: Location | None) -> str:
-    """Format as ``file:line``, relative to the working directory for files below it."""
+    """Format as ``file:line``, relative to the working directory for files below it; the line of a
+    cell as ``In [3], line 2``."""
     if loc is None:
         return "<unknown line>"
-    path = loc[0]
+    path, line = loc
+    if cell := _cell_name(path):
+        return f"{cell}, line {line}"
     if path.startswith(os.getcwd() + os.sep):
         path = path[len(os.getcwd()) + 1:]
-    return f"{path}:{loc[1]}"
+    return f"{path}:{line}"
+
+
+def short_file_name(file: str) -> str:
+    """Return a file's name without its folder; for the code of a notebook's cell, ``In [3]``.
+
+    >>> short_file_name("/home/me/model.py")
+    'model.py'
+    """
+    return _cell_name(file) or file.replace("\\", "/").rpartition("/")[2]
+
+
+def _cell_name(file: str) -> str:
+    """Return ``In [3]`` for the name that IPython gives to the code of a cell, else ""."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    describe = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    cell = describe(file) if describe is not None else None  # ("Cell", "In[3]")
+    return cell[1].replace("[", " [") if cell else ""
 
 
 def kernel_label(name: str, locs: Sequence[Location]) -> str:
@@ -69,8 +117,18 @@ def kernel_label(name: str, locs: Sequence[Location]) -> str:
     >>> kernel_label("map_exp", [("/home/me/model.py", 7)])
     'map_exp (model.py:7)'
     """
-    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in locs[:2]]
+    lines = [f"{short_file_name(file)}:{line}" for file, line in locs[:2] if line]
     return f"{name} ({', '.join(lines)})" if lines else name
+
+
+def warn(text: str, category: type[Warning], loc: Location | None = None,
+         registry: dict[Any, Any] | None = None) -> None:
+    """Warn at a line of the user's, by default the one that called fnx; in a notebook, its cell.
+
+    ``registry``: of warnings that are shown once, as ``warnings.warn_explicit`` takes it.
+    """
+    file, line = loc or user_location() or ("<unknown>", 0)
+    warnings.warn_explicit(text, category, _cell_name(file) or file, line, registry=registry)
 
 
 MAX_SHOWN_TRANSFORMS = 8  # maximum number of open transforms that an error lists
@@ -81,6 +139,15 @@ def set_open_transforms(find: Callable[[], Sequence[tuple[str, Location | None]]
     """Register the function that returns the open transforms, and their lines, for errors."""
     global _open_transforms
     _open_transforms = find
+
+
+_find_other_words: Callable[[str], str] | None = None
+
+
+def set_other_words(find: Callable[[str], str]) -> None:
+    """Register the function that puts a message and its hint in the words of another library."""
+    global _find_other_words
+    _find_other_words = find
 
 
 class FnxError(Exception):
@@ -120,10 +187,12 @@ class FnxError(Exception):
             self.args = (self.message,)
 
     def __str__(self) -> str:
-        text = f"{format_location(self.loc)}: {self.message}"
+        text = f"{format_location(self.loc)}: {self.message}" if self.loc else self.message
         if self.open_transforms:
             text += f"\n  Inside {_format_transforms(self.open_transforms)}"
-        return f"{text}\n  Fix: {self.hint}" if self.hint else text
+        text += f"\n  Fix: {self.hint}" if self.hint else ""
+        words = _find_other_words(f"{self.message}\n{self.hint}") if _find_other_words else ""
+        return f"{text}\n  In JAX: {words}" if words else text
 
 
 def _has_line(code: CodeType, loc: Location) -> bool:
@@ -183,10 +252,12 @@ class OverflowedError(FnxError, OverflowError):
 class TracedValueError(FnxError, TypeError):
     """The value of a traced array was requested (``if``, ``float()``, ``np.asarray``).
 
-    ``static`` says how to make the value known, by means of the transform that traces.
+    ``static`` says how to make the value known, by means of the transform that traces, and
+    ``requested`` is the node.
     """
 
     static = ""
+    requested: Any = None
 
     def set_hint(self, how: str) -> None:
         """Set the hint: how to do without the value, or how to make it known."""
@@ -197,7 +268,7 @@ class LeakedTracerError(FnxError, RuntimeError):
     """A traced array was used after the function that made it had returned."""
 
 
-class GradError(FnxError, TypeError):
+class GradError(FnxError, TypeError, ValueError, NotImplementedError):
     """A derivative was requested of something that has none."""
 
 
@@ -237,8 +308,22 @@ class ArgumentError(FnxError, TypeError, ValueError):
     """Any other argument that an operation does not accept."""
 
 
+class FormatStringError(ArgumentError, KeyError, IndexError):
+    """A format string that names an argument that is missing, or leaves one unused."""
+
+    __str__ = FnxError.__str__  # that of KeyError quotes the message
+
+
 class PlacementError(ArgumentError):
     """Arrays of one call that are on different devices: names both, and both lines."""
+
+
+class NotRegisteredError(ArgumentError, AssertionError):
+    """A listener that is not registered."""
+
+
+class JaxprTypeError(FnxError, TypeError):
+    """A jaxpr that is built wrongly: names the equation."""
 
 
 class MutationError(FnxError, TypeError):
@@ -255,6 +340,14 @@ class NotBuiltError(FnxError, NotImplementedError, AttributeError):
 
 class DeviceError(FnxError, RuntimeError):
     """A fault on a device: names the kernel and the user's line."""
+
+
+class UnknownDeviceError(ArgumentError, DeviceError):
+    """A name that no device has."""
+
+
+class RequirementError(FnxError, ImportError):
+    """A package that fnx needs is missing, or has a version that fnx can't use."""
 
 
 class NotFiniteError(FnxError, FloatingPointError):
@@ -277,6 +370,20 @@ class SpecError(FnxError, ValueError):
     """A graph that is not legal at its level: a bug in a pass of fnx, never in user code."""
 
 
+# What other libraries call a function that is here by another name, or in another module.
+_SYNONYMS = {
+    "avg": "average", "backward": "fnx.grad", "bmm": "matmul", "cat": "concatenate",
+    "clamp": "clip", "contiguous": "copy", "cpu": "fnx.device_put",
+    "detach": "fnx.lax.stop_gradient", "dim": "ndim", "div": "divide",
+    "expand": "fnx.numpy.broadcast_to", "gaussian": "normal", "log_softmax": "fnx.nn.log_softmax",
+    "logsumexp": "fnx.nn.logsumexp", "manual_seed": "key", "masked_fill": "fnx.numpy.where",
+    "mm": "matmul", "mul": "multiply", "norm": "fnx.numpy.linalg.norm", "numel": "size",
+    "numpy": "numpy.asarray(x)", "one_hot": "fnx.nn.one_hot", "permute": "transpose",
+    "rand": "uniform", "randn": "normal", "relu": "fnx.nn.relu", "seed": "key",
+    "sigmoid": "fnx.nn.sigmoid", "softmax": "fnx.nn.softmax", "sub": "subtract",
+    "to": "fnx.device_put", "tree_map": "fnx.tree.map", "unsqueeze": "fnx.numpy.expand_dims"}
+
+
 class UnknownNameError(FnxError, AttributeError):
     """A name that a module or an array does not have; the hint is computed when it is shown."""
 
@@ -286,12 +393,20 @@ class UnknownNameError(FnxError, AttributeError):
 
     def __str__(self) -> str:
         known = [name for name in self.names if not name.startswith("_")]
-        self.hint = self.hint or suggestion(self.missing, known) or self.otherwise
+        synonym = _SYNONYMS.get(self.missing, "")
+        short = synonym.rpartition(".")[2]
+        synonym = short if short in known else synonym
+        self.hint = self.hint or (f"did you mean {synonym!r}?" if synonym in known or "." in synonym
+                                  else suggestion(self.missing, known)) or self.otherwise
         return super().__str__()
 
 
+_EDIT_WEIGHT = 1.4  # letters that an edit counts: "foo" is not like "floor", "vampp" is like "vmap"
+_SWAP_COST = 0.7  # of two neighbouring letters that change places, in edits
+
+
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Suggest the most similar name, by the letter pairs that both have, or "".
+    """Suggest the most similar name, or "".
 
     >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
     ("did you mean 'axis'?", '')
@@ -306,9 +421,33 @@ def most_similar(names: Iterable[str], name: str) -> str:
 
 
 def similarity(a: str, b: str) -> float:
+    """Return how similar two words are, from 0 to 1, by their letter pairs or by edits."""
+    a, b = a.lower(), b.lower()
+    edits = _EDIT_WEIGHT * _edit_distance(a, b) / max(len(a), len(b), 1)
+    return max(_shared_pairs(a, b), 1 - edits)
+
+
+def _shared_pairs(a: str, b: str) -> float:
     """Return the fraction of letter pairs that two words share (the Dice coefficient)."""
     pairs_a, pairs_b = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
     return 2 * len(pairs_a & pairs_b) / (len(pairs_a) + len(pairs_b))
+
+
+def _edit_distance(a: str, b: str) -> float:
+    """Return the least cost of insertions, deletions, replacements and swaps of neighbours.
+
+    >>> _edit_distance("gard", "grad"), _edit_distance("axs", "axis")
+    (0.7, 1.0)
+    """
+    before, row = [0.0] * (len(b) + 1), [float(j) for j in range(len(b) + 1)]
+    for i, left in enumerate(a):
+        before, above, row = row, before, [i + 1.0]
+        for j, right in enumerate(b):
+            cost = min(before[j] + (left != right), before[j + 1] + 1, row[j] + 1)
+            if i and j and left != right and a[i - 1] == right and b[j - 1] == left:
+                cost = min(cost, above[j - 1] + _SWAP_COST)
+            row.append(cost)
+    return row[-1]
 
 
 def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str] = (),
@@ -330,13 +469,8 @@ def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str]
                 value = getattr(value, attribute or name)
             setattr(sys.modules[module], name, value)
             return value
-        path = f"{module}.{name}"
-        feature = features.find_unimplemented(path.partition(".")[2])
-        if feature is not None:
-            raise NotBuiltError(f"{path} is not implemented yet: {feature[0]} are planned",
-                                hint=feature[1])
         if name in unimplemented:
-            raise NotBuiltError(f"{path} is not implemented yet",
+            raise NotBuiltError(f"{module}.{name} is not implemented yet",
                                 hint="the README lists what is implemented")
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")

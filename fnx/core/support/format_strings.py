@@ -4,7 +4,7 @@
 >>> check_format("{}", (1, 2), {})
 Traceback (most recent call last):
     ...
-fnx.core.support.errors.ArgumentError: ...expected a format string that names all arguments, got
+fnx.core.support.errors.FormatStringError: ...expected a format string that names all arguments, got
 '{}', ...
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, FormatStringError
 from fnx.core.support.process import lazy_import
 
 string = lazy_import("string")
@@ -39,6 +39,6 @@ def check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     if used != available:
         what, names = ("names", used - available) if used - available else \
             ("does not name", available - used)
-        raise ArgumentError(f"expected a format string that names all arguments, got {fmt!r}, "
-                            f"which {what} {', '.join(map(str, sorted(names, key=str)))}",
-                            hint="write a field for each argument: {} in order, or {name}")
+        raise FormatStringError(f"expected a format string that names all arguments, got {fmt!r}, "
+                                f"which {what} {', '.join(map(str, sorted(names, key=str)))}",
+                                hint="write a field for each argument: {} in order, or {name}")

@@ -55,12 +55,21 @@ _import_lock = fork_safe_lock()
 
 
 def load(name: str) -> ModuleType:
-    """Import a module on first use."""
+    """Import a module on first use.
+
+    Raises:
+        RequirementError: its package is not installed.
+    """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         return module
     with _import_lock:
-        return importlib.import_module(name)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as e:
+            if e.name != name.partition(".")[0]:
+                raise
+            raise requirements.missing(e.name) from None
 
 
 class _LazyModule:
@@ -89,6 +98,9 @@ def lazy_import(module: str, function: str = "") -> Any:
         return _LazyModule(module)
     call.__module__, call.__name__ = module, function
     return call
+
+
+requirements = lazy_import("fnx.core.support.requirements")
 
 
 def _noop(*args: Any) -> None:
@@ -234,6 +246,22 @@ if hasattr(os, "register_at_fork"):  # methodcaller: no bytecode runs before the
     os.register_at_fork(before=partial(methodcaller("before"), _fork_hooks),
                         after_in_parent=partial(methodcaller("in_parent"), _fork_hooks),
                         after_in_child=partial(methodcaller("in_child"), _fork_hooks))
+
+
+def at_exit(function: Callable[[], object]) -> None:
+    """Call a function when the process ends, before C libraries run their destructors.
+
+    A program can run all functions of ``atexit`` itself and live on (``atexit._run_exitfuncs``,
+    which also forgets them): this one then still waits for the end.
+    """
+    load("atexit").register(_run_at_exit, function)
+
+
+def _run_at_exit(function: Callable[[], object]) -> None:
+    if threading.main_thread().is_alive():  # Python ends it before it runs the functions of atexit
+        threading._register_atexit(at_exit, function)  # type: ignore[attr-defined]
+    else:
+        function()
 
 
 def block_at_exit() -> None:

@@ -33,6 +33,8 @@ class Target(Record):
         unit_names: names of its matrix units (core/ir/matrix_units.py), the preferred one first.
         max_buffers: maximum number of buffers that a kernel binds; 0: no limit.
         has_64bit: whether it computes in 64-bit types.
+        has_host: whether the host computes what no kernel does, as a factorization by LAPACK; it
+            does not for files.
         max_steps: total loop iterations per thread after which the driver aborts a kernel;
             0: never.
         unfused: a kind of fusion that is disabled (core/support/config.py: FUSIONS); '': none.
@@ -59,6 +61,7 @@ class Target(Record):
     unit_names: tuple[str, ...] = ()
     max_buffers: int = 0
     has_64bit: bool = True
+    has_host: bool = True
     max_steps: int = 0
     has_round: bool = True
     permute_bytes: int = 1

@@ -10,6 +10,7 @@ Leaves that are not arrays (text, objects) are stored with the function and are 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -85,6 +86,11 @@ def call_python(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         scope.set_token(nodes[0])
         nodes = nodes[1:]
     return callback.results.tree.unflatten([Array(n) for n in nodes])
+
+
+def _unwrap_partial(f: Any) -> Any:
+    """Return the function of a partial, which is a new object each time that it is traced."""
+    return f.func if isinstance(f, functools.partial) else f
 
 
 class _HandleReuse(threading.local):
@@ -166,11 +172,15 @@ class _CallbackCall:
 
     def key(self) -> Any:
         """Return what distinguishes two calls in a program."""
-        return self.name, self.loc, getattr(self.f, "__code__", id(self.f)), tuple(self.types)
+        f = _unwrap_partial(self.f)
+        return self.name, self.loc, getattr(f, "__code__", id(f)), tuple(self.types)
 
     def literal_values(self) -> Any:
         """Return the texts and numbers among its arguments and in its closure."""
-        cells = [c.cell_contents for c in getattr(self.f, "__closure__", None) or ()]
+        f = _unwrap_partial(self.f)
+        cells = [c.cell_contents for c in getattr(f, "__closure__", None) or ()]
+        if isinstance(self.f, functools.partial):
+            cells += [*self.f.args, *self.f.keywords.values()]
         types = [dtype for _, dtype in self.types], [a.dtype for a in self.results.avals]
         return types, self.tree, self.leaf_positions, [
             x if isinstance(x, str | bytes | bool | int | float | None) else type(x)
@@ -205,7 +215,8 @@ class _CallbackCall:
 
     def _leaf(self, x: Any, expected: Aval, path: str) -> NDArray:
         try:
-            data = x._numpy() if type(x) is Array else convert.to_numpy(x, None)
+            known = expected.dtype if getattr(x, "dtype", None) == expected.dtype.np else None
+            data = x._numpy() if type(x) is Array else convert.to_numpy(x, known)
         except FnxError as e:
             raise self._wrong(f"expected {expected}{path} as result, got {type(x).__name__}: "
                               f"{e.message}") from None

@@ -15,23 +15,37 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core.array import eager_cache, tree
 from fnx.core.array.api_boundary import asarray
+from fnx.core.array.arguments import positional_name
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, op_args, ops
-from fnx.core.ir.uop import UOp, current_loc, merge_locs, rebuild, substitute, toposort
+from fnx.core.ir.uop import UOp, current_loc, merge_locs, rebuild, toposort
 from fnx.core.scope import scope
 from fnx.core.scope.callbacks import Handle
 from fnx.core.support.config import config
-from fnx.core.support.errors import ArgumentError, FnxError, SpecError, UnknownNameError
-from fnx.core.support.process import at_fork
+from fnx.core.support.errors import (
+    ArgumentError,
+    FnxError,
+    SpecError,
+    TracedValueError,
+    UnknownNameError,
+)
+from fnx.core.support.line_visits import recording
+from fnx.core.support.process import at_fork, lazy_import
 from fnx.core.support.record import Record
+from fnx.core.tracing import state
 
+inner_arrays = lazy_import("fnx.core.ir.inner_arrays")
+leaks = lazy_import("fnx.core.tracing.leaks")
+
+MAX_LISTED = 5  # arguments in a message
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
@@ -64,6 +78,12 @@ class ClosedFunction(Record):
         self.advance_token(nodes)
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
+    def inline(self, args: Sequence[Array]) -> Any:
+        """As ``call``, with the graph of the function in the place of a CALL."""
+        nodes = inline_function(self.function, [x._node for x in args] + self.operands())
+        self.advance_token(nodes)
+        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
+
 
 class TracedFunction(Record):
     """The results of a function as a graph over the ``leaves`` that it ran on.
@@ -88,10 +108,13 @@ class TracedFunction(Record):
         return [*[x._node for x in (*self.outs, *self.aux) if type(x) is Array],
                 *self.tokens[1:]]
 
-    def close(self) -> ClosedFunction:
-        """Close it to a FUNCTION. The traces of its captures must be open."""
-        precomputed = precomputed_nodes(self.nodes, self.start_number) if scope.is_open() else \
-            frozenset[UOp]()
+    def close(self, every_value: bool = False) -> ClosedFunction:
+        """Close it to a FUNCTION. The traces of its captures must be open.
+
+        With ``every_value`` it captures each value from outside as it is, also small ones.
+        """
+        precomputed = precomputed_nodes(self.nodes, self.start_number, every_value) \
+            if scope.is_open() else frozenset[UOp]()
         function, captures = preserving_locs(close, self.nodes, self.leaves, self.name,
                                              last=self.tokens[:1], whole=precomputed)
         return ClosedFunction(function, captures, self.out_tree,
@@ -132,8 +155,11 @@ def trace(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.TreeDef,
         axis: the named axis that is open inside ``f``.
         loop: ``f`` is the body of a loop.
     """
-    return with_gc_disabled(_run_on_leaves, f, inputs, in_tree, iter(values), name, has_aux,
-                            scope.Scope(f"{transform} of {name}", axis, loop))
+    traced = with_gc_disabled(_run_on_leaves, f, inputs, in_tree, iter(values), name, has_aux,
+                              scope.Scope(f"{transform} of {name}", axis, loop))
+    if config.jax_check_tracer_leaks:
+        leaks.check_leaks(traced)
+    return traced
 
 
 def _run_on_leaves(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.TreeDef,
@@ -150,14 +176,51 @@ def _run_on_leaves(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.T
             if type(error.obj) is Array and type(error) is AttributeError:
                 raise _missing_attribute(error).with_traceback(error.__traceback__) from None
             raise
+        except TracedValueError as error:
+            _add_arguments(error, f, in_tree, inputs, opened_scope.leaves)
+            raise
         out, aux = _split_aux(out, name) if has_aux else (out, None)
         flat, out_tree = tree.flatten(out)
         outs = [_as_result(x, out_tree, i, name) for i, x in enumerate(flat)]
+        state.show_to_watchers(outs)
     tokens = () if opened_scope.first_token is None or opened_scope.token is None \
         else (opened_scope.first_token, opened_scope.token)
     inputs, aux_tree = tree.flatten(aux) if has_aux else ([], None)
     return TracedFunction(name, opened_scope.leaves, outs, out_tree, inputs, aux_tree,
                           opened_scope.start_number, tokens)
+
+
+def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree.TreeDef,
+                   inputs: Sequence[Any], leaves: Sequence[UOp]) -> None:
+    """Add to a message the arguments of a traced function on which the requested value depends."""
+    node, error.requested = error.requested, None
+    reached = set() if node is None else {*toposort([node])}
+    traced = [i for i, x in enumerate(inputs) if type(x) is Aval]
+    paths = tree.paths(in_tree)
+    names = [argument_name(f, paths[i]) for i, leaf in zip(traced, leaves) if leaf in reached]
+    if not names:
+        error.requested = node  # of an outer trace
+        return
+    shown = ", ".join(names[:MAX_LISTED]) + ", ..." * (len(names) > MAX_LISTED)
+    error.message += f"; it depends on the argument{'s' * (len(names) > 1)} {shown}"
+    error.args = (error.message,)
+
+
+def argument_name(f: Callable[..., Any], path: Sequence[Any],
+                  positions: Sequence[int] | None = None) -> str:
+    """Return the name of a leaf of (args, kwargs) of a function by its path.
+
+    ``positions``: those of the positional arguments in the tree; by default all from the first on.
+
+    >>> [argument_name(lambda x, y: 0, p) for p in tree.paths(tree.structure(((1, {"a": 2}), {})))]
+    ['x', "y['a']"]
+    """
+    half, first, *rest = path
+    if half.idx == 1:
+        name = str(first.key)
+    else:
+        name = positional_name(f, first.idx if positions is None else positions[first.idx])
+    return name + tree.keystr(tuple(rest))
 
 
 def _missing_attribute(error: AttributeError) -> UnknownNameError:
@@ -169,7 +232,9 @@ def _missing_attribute(error: AttributeError) -> UnknownNameError:
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
+    is_function = callable(getattr(sys.modules.get("fnx.numpy"), str(error.name), None))
     result = UnknownNameError("an Array", str(error.name), dir(error.obj),
+                              f"write fnx.numpy.{error.name}(x)" if is_function else
                               "use the functions of fnx.numpy; dir(x) lists the methods of an "
                               "array")
     if traceback is not None:
@@ -269,6 +334,8 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures: list[UOp] = []
     constants: list[UOp] = []
     handles: list[UOp] = []
+    if _any_inner_arrays:
+        outs = inner_arrays.outs_with_operands(outs, whole)
     for node in toposort(outs, stop=whole.__contains__):
         if numbers and build.is_liftable_const(node):
             constants.append(node)
@@ -293,27 +360,48 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
     visit = None if eager and not lines else merge_locs
-    return build.function(rebuild(outs, visit, known=params), len(params), name), captures
+    recorder = recording.recorder
+    if recorder is not None:
+        visit = recorder.closing(order)
+    function = build.function(rebuild(outs, visit, params, not eager), len(params), name)
+    if recorder is not None:
+        recorder.close(function)
+    return function, captures
+
+
+_any_inner_arrays = False  # whether this process has made a FUNCTION with arrays inside
+
+
+def with_arrays_inside(fn: UOp, first: int, arrays: Sequence[UOp]) -> UOp:
+    """Return a FUNCTION whose parameters from ``first`` on are these arrays (inner_arrays.py)."""
+    global _any_inner_arrays
+    if not arrays:
+        return fn
+    _any_inner_arrays = True
+    inside: UOp = inner_arrays.with_arrays_inside(fn, first, arrays)
+    return inside
 
 
 _REDUCTIONS = frozenset({ops.REDUCE, ops.GATHER, ops.SCATTER, ops.GETTUPLE})
+_OPAQUE = frozenset({ops.STOP_GRADIENT, ops.BARRIER})  # values, also of constants
 _LARGE_SIZE = 1024  # elements; recomputing fewer is as fast as reading them
 
 
-def precomputed_nodes(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
+def precomputed_nodes(outs: Sequence[UOp], since: int, every: bool = False) -> frozenset[UOp]:
     """Return nodes with a number below ``since`` that a trace should capture, not recompute.
 
-    These are reductions, loops and large arrays. Movement ops on them remain in the trace, so that
-    no expanded array is written to memory.
+    These are reductions, loops and large arrays; or ``every`` value. Movement ops on them remain
+    in the trace, so that no expanded array is written to memory.
     """
     nodes = toposort(outs) if since else []
     foreign: set[UOp] = set()
     for n in nodes:
-        if n.op in _CAPTURABLE or any(s in foreign for s in n.src):
+        if n.op in _CAPTURABLE or every and n.op in _OPAQUE or any(s in foreign for s in n.src):
             foreign.add(n)
     return frozenset([n for n in nodes if n.number < since and n in foreign
                       and not build_calls.is_token(n)
-                      and (n.op in _REDUCTIONS or n.op in ops.ELEMENTWISE
+                      and (every and n.op not in _CAPTURABLE and n.op not in ops.MULTI_RESULT
+                           or n.op in _REDUCTIONS or n.op in ops.ELEMENTWISE
                            and math.prod(n.shape) >= _LARGE_SIZE)])
 
 
@@ -340,7 +428,14 @@ def dispatch_traced(key_parts: Sequence[Any], traced: TracedFunction, memory: Se
 
 def inline_function(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
     """Inline a FUNCTION: return its results as nodes over ``args``."""
-    return substitute(fn.src, {node: args[i] for i, node in build.params(fn).items()})
+    return inline_nodes(fn, fn.src, {node: args[i] for i, node in build.params(fn).items()})
+
+
+def inline_nodes(fn: UOp, nodes: Sequence[UOp], known: Mapping[UOp, UOp]) -> list[UOp]:
+    """Return nodes of a FUNCTION with ``known`` in the place of its PARAMs."""
+    recorder = recording.recorder
+    visit = merge_locs if recorder is None else recorder.inlining(fn, known)
+    return rebuild(nodes, visit, known, composites=True)
 
 
 _CAPTURABLE = frozenset({ops.LEAF, ops.BUFFER})

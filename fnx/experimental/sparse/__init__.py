@@ -23,14 +23,7 @@ from fnx.experimental.sparse.base import (
     SparseEfficiencyError,
     SparseEfficiencyWarning,
 )
-from fnx.experimental.sparse.bcoo import (
-    BCOO,
-    bcoo_extract,
-    bcoo_fromdense,
-    bcoo_sort_indices,
-    bcoo_sum_duplicates,
-    bcoo_todense,
-)
+from fnx.experimental.sparse.bcoo import BCOO
 from fnx.experimental.sparse.bcsr import (
     BCSR,
     bcsr_broadcast_in_dim,
@@ -41,9 +34,11 @@ from fnx.experimental.sparse.bcsr import (
     bcsr_sum_duplicates,
     bcsr_todense,
 )
+from fnx.experimental.sparse.conversions import bcoo_extract, bcoo_fromdense, bcoo_todense
 from fnx.experimental.sparse.convolution import bcoo_conv_general_dilated
 from fnx.experimental.sparse.creation import empty, eye, random_bcoo, todense
 from fnx.experimental.sparse.derivatives import grad, jacfwd, jacobian, jacrev, value_and_grad
+from fnx.experimental.sparse.duplicates import bcoo_sort_indices, bcoo_sum_duplicates
 from fnx.experimental.sparse.gather import bcoo_gather
 from fnx.experimental.sparse.layouts import bcoo_update_layout
 from fnx.experimental.sparse.movement import (
@@ -82,10 +77,10 @@ __all__ = [
     "bcsr_broadcast_in_dim", "bcsr_concatenate", "bcsr_dot_general", "bcsr_extract",
     "bcsr_fromdense", "bcsr_sum_duplicates", "bcsr_todense", "coo_fromdense", "coo_matmat",
     "coo_matvec", "coo_todense", "csr_fromdense", "csr_matmat", "csr_matvec", "csr_todense",
-    "empty", "eye", "grad", "jacfwd", "jacobian", "jacrev", "random_bcoo", "sparsify",
-    "todense",
-    "value_and_grad",
+    "empty", "eye", "grad", "jacfwd", "jacobian", "jacrev", "linalg", "random_bcoo", "sparsify",
+    "todense", "value_and_grad",
 ]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_module(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules={
+        "linalg": "fnx.experimental.sparse.linalg"})

@@ -21,13 +21,8 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.support.errors import ShapeError
 from fnx.experimental.sparse.base import JAXSparse, Shape, check_sparse, refuse
-from fnx.experimental.sparse.bcoo import (
-    BCOO,
-    bcoo_sum_duplicates,
-    columns,
-    is_inside,
-    map_batches,
-)
+from fnx.experimental.sparse.bcoo import BCOO, columns, is_inside, map_batches
+from fnx.experimental.sparse.duplicates import bcoo_sum_duplicates
 from fnx.experimental.sparse.layouts import bcoo_update_layout, broadcast_batches
 
 __all__ = ["add", "bcoo_dot_general", "bcoo_dot_general_sampled", "bcoo_multiply_dense",

@@ -17,16 +17,9 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.experimental.sparse.arithmetic import DotDimensions, bcoo_dot_general, matmul
 from fnx.experimental.sparse.base import JAXSparse, SparseInfo, check_sparse, fits_batch, refuse
-from fnx.experimental.sparse.bcoo import (
-    BCOO,
-    _mark_zeros,
-    batched_shape,
-    bcoo_fromdense,
-    bcoo_sort_indices,
-    bcoo_sum_duplicates,
-    bcoo_todense,
-    map_batches,
-)
+from fnx.experimental.sparse.bcoo import BCOO, batched_shape, map_batches
+from fnx.experimental.sparse.conversions import bcoo_fromdense, bcoo_todense
+from fnx.experimental.sparse.duplicates import bcoo_sort_indices, bcoo_sum_duplicates, mark_zeros
 from fnx.experimental.sparse.movement import bcoo_broadcast_in_dim, bcoo_concatenate, index
 
 __all__ = ["BCSR", "bcsr_broadcast_in_dim", "bcsr_concatenate", "bcsr_dot_general",
@@ -156,7 +149,7 @@ class BCSR(JAXSparse):
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
         """Return the matrix with distinct columns in order; see ``BCOO.sum_duplicates``."""
         coo = self.to_bcoo()
-        return BCSR.from_bcoo(bcoo_sum_duplicates(_mark_zeros(coo) if remove_zeros else coo, nse))
+        return BCSR.from_bcoo(bcoo_sum_duplicates(mark_zeros(coo) if remove_zeros else coo, nse))
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCSR:
         """Return the matrix with its axes permuted."""

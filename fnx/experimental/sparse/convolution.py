@@ -12,7 +12,8 @@ from fnx.core.array.array import Array
 from fnx.core.array.convert import DTypeLike
 from fnx.core.support.errors import ShapeError
 from fnx.experimental.sparse.base import refuse
-from fnx.experimental.sparse.bcoo import BCOO, bcoo_fromdense
+from fnx.experimental.sparse.bcoo import BCOO
+from fnx.experimental.sparse.conversions import bcoo_fromdense
 from fnx.experimental.sparse.layouts import bcoo_update_layout
 from fnx.lax.generic_reductions import Padding, resolve_padding
 

@@ -16,8 +16,9 @@ from fnx.core.array.array import Array
 from fnx.core.array.convert import DTypeLike, default_int
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.experimental.sparse.base import JAXSparse
-from fnx.experimental.sparse.bcoo import BCOO, bcoo_sort_indices, map_batches
+from fnx.experimental.sparse.bcoo import BCOO, map_batches
 from fnx.experimental.sparse.bcsr import BCSR
+from fnx.experimental.sparse.duplicates import bcoo_sort_indices
 from fnx.experimental.sparse.layouts import bcoo_update_layout
 from fnx.experimental.sparse.plain_formats import COO, CSC, CSR
 

@@ -13,13 +13,8 @@ from fnx.core.array import axes as axis_numbers
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.support.errors import ArgumentError, AxisError, OutOfBoundsError, ShapeError
 from fnx.experimental.sparse.base import Shape, check_sparse, refuse
-from fnx.experimental.sparse.bcoo import (
-    BCOO,
-    _pad_elements,
-    bcoo_sum_duplicates,
-    columns,
-    is_inside,
-)
+from fnx.experimental.sparse.bcoo import BCOO, columns, is_inside
+from fnx.experimental.sparse.duplicates import bcoo_sum_duplicates, pad_elements
 from fnx.experimental.sparse.layouts import bcoo_update_layout, broadcast_batches, sparse_ends
 
 __all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_reshape",
@@ -405,7 +400,7 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     shape = list(first.shape)
     shape[at] = sum(x.shape[at] for x in operands)
     if at < n:
-        full = [_pad_elements(x, max(y.nse for y in full)) for x in full]
+        full = [pad_elements(x, max(y.nse for y in full)) for x in full]
         data, indices = [jnp.concatenate([getattr(x, name) for x in full], at)
                          for name in ("data", "indices")]
         return BCOO((data, indices), shape=shape)

@@ -13,8 +13,9 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.support.errors import ShapeError
 from fnx.experimental.sparse.arithmetic import matmul
 from fnx.experimental.sparse.base import JAXSparse, check_sparse, refuse
-from fnx.experimental.sparse.bcoo import BCOO, bcoo_fromdense
+from fnx.experimental.sparse.bcoo import BCOO
 from fnx.experimental.sparse.bcsr import BCSR, rows_of
+from fnx.experimental.sparse.conversions import bcoo_fromdense
 
 __all__ = ["COO", "CSC", "CSR", "coo_fromdense", "coo_matmat", "coo_matvec", "coo_todense",
            "csr_fromdense", "csr_matmat", "csr_matvec", "csr_todense"]

@@ -34,7 +34,8 @@ from fnx.experimental.sparse.arithmetic import (
     multiply,
 )
 from fnx.experimental.sparse.base import JAXSparse, refuse
-from fnx.experimental.sparse.bcoo import BCOO, bcoo_sum_duplicates
+from fnx.experimental.sparse.bcoo import BCOO
+from fnx.experimental.sparse.duplicates import bcoo_sum_duplicates
 from fnx.experimental.sparse.movement import (
     bcoo_broadcast_in_dim,
     bcoo_concatenate,

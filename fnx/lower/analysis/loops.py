@@ -189,9 +189,11 @@ class Loops:
 
     def _leaf(self, name: str, step: Transform) -> ScheduledLoop:
         if name not in self.leaves:
+            parts = [repr(leaf) for leaf in self.leaves if leaf[:-1] == name]  # it was split
             raise KernelError(f"{step}: expected one of the ranges {quote_names(self.leaves)}; "
                               f"got {name!r}",
-                              hint="give the range this name in the kernel: k.range(n, name)")
+                              hint=f"use {' or '.join(parts)}" if parts else
+                              "give the range this name in the kernel: k.range(n, name)")
         if self.leaves[name].carries and not isinstance(step, Order):
             raise KernelError(f"{step}: expected a range without carried values, got {name!r}",
                               hint="its iterations are sequential; tile the ranges around it")

@@ -22,6 +22,7 @@ from fnx.lower.attention.expression import VIEW_OPS, IndexWalk
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, identity_index
 from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
+from fnx.lower.fusion.varying_axes import varying_axes
 from fnx.lower.loops.scalarize import NotFusable
 
 MAX_NODES = 256   # of a region
@@ -69,7 +70,7 @@ class RegionAnalysis:
         self.users = consumers(self.nodes)
         self.results = frozenset(fn.src)
         self.cost = cost.costs(self.nodes)
-        self.varies = cost.varying_axes(self.nodes)
+        self.varies = varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
 
     def axes(self, node: UOp) -> frozenset[int]:
@@ -186,7 +187,7 @@ def _build_region(facts: RegionAnalysis, products: Sequence[UOp], inside: Sequen
     reductions: dict[UOp, UOp] = {}
     for node in inside:
         if node in facts.results:
-            raise NotFusable("it is a result")
+            raise NotFusable("it is a result of the function")
         for user in facts.users[node]:
             if user in inside_set:
                 continue

@@ -199,7 +199,7 @@ def _check_size(facts: RegionAnalysis, region: AttentionRegion) -> None:
     """Reject a region that is too small to pay if no block is skipped."""
     small = all(facts.matrix_size(p) < MIN_UNMASKED for p in region.products)
     if small and _nbytes(region) < LARGE_BYTES:
-        raise NotFusable(f"fewer than {MIN_UNMASKED} elements, of which none are left out")
+        raise NotFusable(f"fewer than {MIN_UNMASKED:,} elements, none of them masked")
 
 
 def _is_masked(region: AttentionRegion) -> bool:

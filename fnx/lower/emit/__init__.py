@@ -18,8 +18,11 @@ emit.py combines them.
                     that are open
     stores          pending writes                  emitted after the loads of neighboring
                                                     statements
+    update_runs     loops of updates at loaded      repeated updates of an element are stored
+                    indices                         once, in the order of before
 
-    emit  ->  accumulators, stores, loop_peeling  ->  values  ->  masked_loads  ->  addresses
+    emit  ->  accumulators, stores, update_runs, loop_peeling  ->  values
+                               values -> masked_loads  ->  addresses
                                values -> conditions, expansion        addresses -> builder
 
 Each component takes those to its right in its constructor or as an argument. None refers back,

@@ -52,6 +52,10 @@ class ProgramBuilder:
         """Return the loop depth of the line that defines ``node``."""
         return 0 if node.op in NON_INSTRUCTIONS else self._depth[node]
 
+    def has(self, node: UOp) -> bool:
+        """Return whether ``node`` is a line of an open loop."""
+        return node in self._depth
+
     def add(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None,
             min_depth: int = 0) -> UOp:
         """Emit a line without side effects, hoisted as far as its operands allow.

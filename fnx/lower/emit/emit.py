@@ -67,6 +67,7 @@ from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.loop_nest import LoopNest, Statement, build_loop_nest
 from fnx.lower.emit.shared_memory import BarrierPlan, DoubleBuffers, thread_group
 from fnx.lower.emit.stores import nontemporal_slots
+from fnx.lower.emit.update_runs import emit_runs, find_update, sample
 from fnx.lower.emit.values import Values
 
 
@@ -190,8 +191,15 @@ class _Emitter:
         self.carries.start(iters)
         double_buffers = DoubleBuffers(inner, self.values, self.lines, self.target)
         double_buffers.first()
+        update = find_update(inner, self.values) if self.target.kind == "host" else None
         for start, stop, known_conditions, iteration in loop_peeling.spans(self.values, inner):
             with self.values.conditions.assuming(known_conditions):
+                repeats = None if update is None else sample(self.values, update, r, start, stop)
+                if update is not None and repeats is not None:
+                    branch = self.values.branch(repeats)
+                    emit_runs(self.values, update, r, start, stop)
+                    self.values.end_branch(branch)
+                    branch = self.values.branch(self.lines.add(ops.NOT, dtypes.bool_, (repeats,)))
                 loop = self.lines.open(start, stop)
                 self.values.enter(r, loop if iteration is None else build.index_const(iteration))
                 self.accumulators.enter(reduces)
@@ -204,5 +212,7 @@ class _Emitter:
                 self.carries.leave(iters, finals)
                 double_buffers.end()
                 self.values.leave(r)
+                if repeats is not None:
+                    self.values.end_branch(branch)
         self.accumulators.finish(outermost)
         self.carries.finish(iters)

@@ -146,14 +146,15 @@ Row = TypeVar("Row")
 _BLOCK_BYTES = 16  # bytes
 
 
-def transpose(lines: ProgramBuilder, rows: Sequence[UOp]) -> list[UOp]:
-    """Return the columns of the block with these ``rows``."""
+def transpose(lines: ProgramBuilder, rows: Sequence[UOp], parts: int = 1) -> list[UOp]:
+    """Return the columns of the block with these ``rows``; each number has so many lanes."""
     dtype = rows[0].dtype
 
-    def shuffled(a: UOp, b: UOp, lanes: LaneOrder) -> UOp:
+    def shuffled(a: UOp, b: UOp, numbers: LaneOrder) -> UOp:
+        lanes = tuple([i * parts + part for i in numbers for part in range(parts)])
         return lines.add(ops.SHUFFLE, dtype, (a, b), lanes)
 
-    steps, order = _network(dtype, len(rows))
+    steps, order = _network(dtype, len(rows), parts)
     vectors = _run(steps, rows, shuffled)
     return [vectors[i] for i in order]
 
@@ -176,9 +177,9 @@ def _run(steps: list[Shuffle], rows: Sequence[Row], shuffle: Callable[[Row, Row,
 
 
 @memoized
-def _network(dtype: DType, n: int) -> tuple[list[Shuffle], list[int]]:
+def _network(dtype: DType, n: int, parts: int = 1) -> tuple[list[Shuffle], list[int]]:
     """Return the two shuffles of each step, and the index of the vector for each column."""
-    block = min(n, _BLOCK_BYTES // dtype.itemsize)
+    block = min(n, _BLOCK_BYTES // (dtype.itemsize * parts))
     steps = [_interleave_steps(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
     for _ in range((n // block).bit_length() - 1):
         steps.append(_block_steps(n, block))

@@ -68,6 +68,30 @@ class Values:
         del self.counter[r], self.level[r]
         self._depths = {}
 
+    def branch(self, condition: UOp) -> tuple[UOp, int]:
+        """Open a branch that runs only if a condition holds."""
+        return self.lines.branch(condition), len(self.keys[-1])
+
+    def end_branch(self, branch: tuple[UOp, int]) -> None:
+        """Close the branch and forget the values computed inside."""
+        opened, known = branch
+        self.lines.end_branch(opened)
+        self._forget(known)
+
+    def at(self, r: UOp, iteration: int, node: UOp) -> UOp:
+        """Return the line of a node in one iteration of a loop that is not open."""
+        known = len(self.keys[-1])
+        self.bind(r, build.index_const(iteration))
+        value = self.value(node)
+        self.unbind(r)
+        self._forget(known)
+        return value
+
+    def _forget(self, known: int) -> None:
+        """Forget all but the first values of the innermost open loop."""
+        while len(self.keys[-1]) > known:
+            del self.memo[self.keys[-1].pop()]
+
     # ---- conditions -------------------------------------------------------------------------
 
     def truth(self, condition: UOp, instance: Instance = SINGLE_INSTANCE) -> bool | None:

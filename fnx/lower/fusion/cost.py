@@ -25,11 +25,9 @@ whole may be one row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fnx.core.ir import ops
-from fnx.core.ir.op import other_axes
-from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 from fnx.lower.analysis.workload import two_factors
@@ -43,7 +41,9 @@ from fnx.lower.fusion.group import (
     is_misaligned,
     overlaps,
 )
-from fnx.lower.fusion.index_tokens import Tokens, source_index
+from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
+from fnx.lower.schedule.small_inner_dim import MAX_ROW_LENGTH
+from fnx.lower.schedule.statement_cost import STRIDED_COST, TRANSPOSED_COST
 
 _MAX_WEIGHT = 1 << 20
 MAX_SCALE_COST = 2     # arithmetic that only scales
@@ -75,12 +75,21 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
                 if operand_cost.loads and len(loads) < 4:
                     loads = loads | operand_cost.loads if loads else operand_cost.loads
                     reduces = reduces or operand_cost.reduces
+            if node.dtype.is_integer and not loads and _is_address(node, weight):
+                weight = 0
             out[node] = RecomputeCost(min(weight, _MAX_WEIGHT), loads, reduces)
         elif node.op is ops.CONST or node.op is ops.IOTA or math.prod(node.shape) == 1:
             out[node] = RecomputeCost(0, _NO_LOADS)
         else:
             out[node] = RecomputeCost(0, frozenset((node,)), node.op is ops.REDUCE)
     return out
+
+
+def _is_address(node: UOp, weight: int) -> bool:
+    """Whether an integer is a start, which is computed once outside of loops, or a start plus a
+    counter, which addresses have in any case."""
+    return node.op is ops.EXPAND and math.prod(node.src[0].shape) == 1 or \
+        node.op is ops.ADD and weight == node.op.cost
 
 
 def is_cheap(cost: RecomputeCost) -> bool:
@@ -130,102 +139,6 @@ def reduced_value(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
     """Return the value that a REDUCE reduces (for an ARG_PAIR, its key) and the axes."""
     x = fold.src[0]
     return x.src[0] if x.op is ops.ARG_PAIR else x, fold.arg.axes
-
-
-# ---- which axes a value varies along -------------------------------------------------------------
-
-
-def varying_axes(nodes: list[UOp]) -> dict[UOp, int]:
-    """Return for each node the axes along which its value may change, as a bit set.
-
-    EXPAND is where a value stops varying: that is what makes a product a contraction.
-    """
-    out: dict[UOp, int] = {}
-    for node in nodes:
-        if node.op in _VARY_RULES:
-            out[node] = _VARY_RULES[node.op](node, out)
-        elif node.op.kind in ("elementwise", "pair"):
-            bits = 0
-            for s in node.src:
-                bits |= out[s]
-            out[node] = bits
-        else:
-            out[node] = long_axes(node.shape)
-    return out
-
-
-def long_axes(shape: ops.Shape) -> int:
-    """Return the axes of a length other than 1, as a bit set."""
-    return sum(1 << i for i, n in enumerate(shape) if n != 1)
-
-
-def _expand(node: UOp, out: dict[UOp, int]) -> int:
-    return out[node.src[0]] & long_axes(node.src[0].shape)
-
-
-def _permute(node: UOp, out: dict[UOp, int]) -> int:
-    return _permute_bits(out[node.src[0]], node.arg)
-
-
-def _reduce(node: UOp, out: dict[UOp, int]) -> int:
-    shape = node.src[0].shape
-    return _permute_bits(out[node.src[0]], [a for a in range(len(shape)) if a not in node.arg.axes])
-
-
-def _permute_bits(bits: int, axes: Iterable[int]) -> int:
-    """Return the bits of some axes, renumbered 0, 1, ..."""
-    return sum(1 << i for i, a in enumerate(axes) if bits >> a & 1)
-
-
-def _reshape(node: UOp, out: dict[UOp, int]) -> int:
-    """Aligned groups of axes vary together."""
-    bits, result = out[node.src[0]], 0
-    old, new = node.src[0].shape, node.shape
-    i = j = 0
-    while i < len(old) and j < len(new):
-        first_i, first_j = i, j
-        a, b = old[i], new[j]
-        i, j = i + 1, j + 1
-        while a != b and (i < len(old) or j < len(new)):
-            if a < b or j >= len(new):
-                a, i = a * old[i], i + 1
-            else:
-                b, j = b * new[j], j + 1
-        if any(bits >> k & 1 for k in range(first_i, i)):
-            result |= sum(1 << k for k in range(first_j, j) if new[k] != 1)
-    return result
-
-
-def _windows(node: UOp, out: dict[UOp, int]) -> int:
-    bits, w = out[node.src[0]], node.arg
-    either = bits >> w.axis & 1 or bits >> w.offset & 1 or node.op is ops.FOLD
-    both = (1 << w.axis | 1 << w.offset) if either else 0
-    return (bits | both) & long_axes(node.shape)
-
-
-def _sliced(node: UOp, out: dict[UOp, int]) -> int:
-    return out[node.src[0]] & long_axes(node.shape)
-
-
-def _gather(node: UOp, out: dict[UOp, int]) -> int:
-    """It varies along the axes of its indices as they do, along the others as the array does."""
-    x, *index = node.src
-    bits = _permute_bits(out[x], other_axes(node.arg.axes, len(x.shape))) << len(index[0].shape)
-    for i in index:
-        bits |= out[i]
-    return bits
-
-
-def _pad(node: UOp, out: dict[UOp, int]) -> int:
-    return out[node.src[0]] | sum(1 << i for i, widths in enumerate(node.arg) if widths != (0, 0))
-
-
-_VARY_RULES: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
-    ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
-    ops.SHRINK: _sliced, ops.FLIP: _sliced, ops.PAD: _pad,
-    ops.UNFOLD: _windows, ops.FOLD: _windows, ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
-    ops.BARRIER: lambda node, out: out[node.src[0]], ops.GATHER: _gather,
-}
 
 
 def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
@@ -286,6 +199,7 @@ DRAM_BYTES_PER_CYCLE = 5         # between a core and memory
 CACHE_BYTES_PER_CYCLE = 32  # between a core and a cache
 VECTOR_BYTES = 64         # that one instruction computes, roughly
 KERNEL_CYCLES = 1000  # to start one more kernel, and to wait for its workers
+MIN_LANES_GAIN = 2  # by work in lanes that memory takes: scalars are computed while others wait
 MAX_NODES = 64                 # nodes that are examined
 
 _VIEW_OPS = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
@@ -338,10 +252,83 @@ def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> Recompu
 def is_profitable(node: UOp, weight: int, copies: int, readers: int) -> bool:
     """Whether computing a value ``copies`` times, in ``weight`` instructions, is faster than
     writing a buffer that is read ``readers`` times."""
-    rate = DRAM_BYTES_PER_CYCLE if nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE
-    memory_cycles = nbytes(node) * (2 + readers) / rate
+    memory_cycles = _transfer_cycles(node) * (2 + readers)
     recompute_cycles = nbytes(node) * weight * (copies - 1) / VECTOR_BYTES
     return recompute_cycles < memory_cycles + KERNEL_CYCLES
+
+
+def wastes_lanes_in_rows(node: UOp, row_length: int, costs: Mapping[UOp, RecomputeCost],
+                         contractions: Collection[UOp]) -> bool:
+    """Whether a value that a kernel would compute once a row, in one lane, is faster in a kernel of
+    its own, in all lanes, with a buffer between. Lanes go along the rows if these are short."""
+    if row_length <= MAX_REDUCE_TERMS:
+        return False
+    lanes = VECTOR_BYTES // max(node.dtype.itemsize, 4)
+    saved = math.prod(node.shape) * (1 - 1 / lanes) / MIN_LANES_GAIN
+    crossing = 2 * _transfer_cycles(node) + KERNEL_CYCLES
+    if saved * costs[node].weight <= crossing:
+        return False
+    crossing += _reduction_cycles(node, costs, contractions)
+    return saved * _distinct_work(node, costs, crossing / saved) > crossing
+
+
+def wastes_lanes_at_row_ends(node: UOp, row_axes: Collection[int],
+                             costs: Mapping[UOp, RecomputeCost]) -> bool:
+    """Whether a value that a kernel would compute row by row, the last vector of each not full, is
+    faster in a kernel of its own, which fills all vectors, with a buffer between. If the rows are
+    not along the last axis, lanes go across them."""
+    if all(math.prod(node.shape[a + 1:]) > 1 for a in row_axes):
+        return False
+    row_length = math.prod([node.shape[a] for a in row_axes])
+    lanes = VECTOR_BYTES // max(node.dtype.itemsize, 4)
+    vectors = -(-row_length // lanes)
+    wasted = vectors / row_length - 1 / lanes  # vectors for one element
+    if vectors == 1 or costs[node].reduces:
+        return False
+    if row_length <= MAX_ROW_LENGTH and \
+            wasted * costs[node].weight > TRANSPOSED_COST + STRIDED_COST[ops.STORE]:
+        return False  # lanes go across the rows
+    saved, crossing = math.prod(node.shape) * wasted, 2 * _transfer_cycles(node) + KERNEL_CYCLES
+    return saved * costs[node].weight > crossing and \
+        saved * _distinct_work(node, costs, crossing / saved) > crossing
+
+
+def _distinct_work(node: UOp, costs: Mapping[UOp, RecomputeCost], limit: float) -> int:
+    """Return the arithmetic that one element takes, with what several nodes read counted once; a
+    little more than a limit if that is passed."""
+    stack, seen, work = [node], {node}, 0
+    while stack and work <= limit:
+        n = stack.pop()
+        work += n.op.cost
+        if costs[n].weight:
+            stack += [s for s in dict.fromkeys(n.src) if s not in seen]
+            seen.update(n.src)
+    return work
+
+
+def _reduction_cycles(node: UOp, costs: Mapping[UOp, RecomputeCost],
+                      contractions: Collection[UOp]) -> float:
+    """Return the time to compute the reductions that a value is made of in another kernel, each
+    with those of the same rows below: a variance with its mean."""
+    cycles, seen = 0.0, {node}
+    stack = [n for n in costs[node].loads if n.op is ops.REDUCE and n not in contractions]
+    while stack:
+        reduction = stack.pop()
+        operand = reduction.src[0]
+        cycles += nbytes(operand) * (costs[operand].weight + 2) / VECTOR_BYTES
+        for n in costs[operand].loads - seen:
+            seen.add(n)
+            if n.op is not ops.REDUCE:
+                cycles += _transfer_cycles(n)
+            elif n.shape == reduction.shape and n not in contractions:
+                stack.append(n)
+    return cycles
+
+
+def _transfer_cycles(node: UOp) -> float:
+    """Return the time to read a value from memory, or from a cache if it fits there."""
+    return nbytes(node) / (
+        DRAM_BYTES_PER_CYCLE if nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE)
 
 
 class RecomputedValues:
@@ -399,11 +386,15 @@ def nbytes(node: UOp) -> int:
 
 
 def can_reduce_in(group: Group, reduction: UOp, index: Tokens) -> bool:
-    """Whether a REDUCE at an index may be computed in a group."""
+    """Whether a REDUCE at an index may be computed in a group, without results that are larger
+    than its operand written in runs shorter than a vector."""
     if group.is_own(index):
         return True
-    return group.can_be_row(index) and (
-        bool(group.row_of(index)) or math.prod(reduction.src[0].shape) <= MAX_SINGLE_ROW)
+    size = math.prod(reduction.src[0].shape)
+    if not group.can_be_row(index) or size < math.prod(group.space) and \
+            1 < group.run_length(index) < VECTOR_BYTES // reduction.dtype.itemsize:
+        return False
+    return bool(group.row_of(index)) or size <= MAX_SINGLE_ROW
 
 
 def can_reduce_all_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp, RecomputeCost]
@@ -436,6 +427,36 @@ def reads_across(reduction: UOp, group: Group, contractions: Collection[UOp]) ->
         return False
     recompute_set = find_recompute_set(x, contractions)
     return recompute_set is None or not is_profitable(x, recompute_set.weight, 2, 2)
+
+
+def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
+    """Whether a large group would compute its results column by column, for a reduction of fewer
+    elements than these, or of rows: then what it reads is transposed."""
+    space = math.prod(group.space)
+    return space > MAX_SINGLE_ROW and group.run_length(index) == 1 and (
+        math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction))
+
+
+def _reduces_rows(reduction: UOp) -> bool:
+    """Whether a REDUCE is along the rows of all matrices that it is computed from element by
+    element, however they are permuted. False if that takes a long search."""
+    x = reduction.src[0]
+    index = identity_index(x.shape)
+    reduced = {index[a] for a in reduction.arg.axes}
+    queue, visited = [(x, index)], {(x, index)}
+    is_any = False
+    for n, at in queue:  # grows
+        if n.op.kind in ("elementwise", "movement"):
+            operands = {(s, source_index(n, i, at)): None for i, s in enumerate(n.src)}
+            queue += [operand for operand in operands if operand not in visited]
+            visited.update(operands)
+        elif len(tokens := squeeze(at)) > 1:
+            if tokens[-1] not in reduced:
+                return False
+            is_any = True
+        if len(queue) > MAX_SEARCH:
+            return False
+    return is_any
 
 
 def needs_rows(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, RecomputeCost]) -> bool:

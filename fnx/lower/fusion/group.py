@@ -104,6 +104,24 @@ class Group:
         return (bool(tokens) or math.prod(self.space) <= MAX_SINGLE_ROW) and \
             self._is_in_order(tokens) and are_nested({*self.rows, frozenset(tokens)})
 
+    def row_length(self, index: Tokens) -> int:
+        """Return the number of its results in lanes for each element at a row's index; 1 if the
+        lanes go across rows, or the rows are columns side by side, which have stores of their
+        own."""
+        row = self.row_of(index)
+        if len(self.space) - 1 in row or any(
+                i[n.arg] not in row for n, indices in self.inside.items()
+                if n.op is ops.CONCAT for i in indices):
+            return 1
+        return math.prod([n for i, n in enumerate(self.space) if i not in row])
+
+    def run_length(self, index: Tokens) -> int:
+        """Return the number of neighboring results that it computes in turn if the loops of a row
+        are the outermost; 0 if these lead, so that all results come in their order."""
+        row = self.row_of(index)
+        is_leading = row == frozenset(range(len(row)))
+        return 0 if is_leading else math.prod(self.space[max(row) + 1:])
+
     def _is_in_order(self, tokens: Tokens) -> bool:
         return all(type(t) is int and t < len(self.space) for t in tokens) and \
             all(a < b for a, b in itertools.pairwise(tokens))

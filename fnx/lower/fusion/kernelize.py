@@ -59,6 +59,7 @@ from fnx.lower.fusion.group import (
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
 from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
+from fnx.lower.fusion.varying_axes import long_axes, varying_axes
 
 MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
 MAX_RECOMPUTES = 4  # times a cheap value is recomputed
@@ -88,7 +89,7 @@ class Fusion:
         """Analyze all nodes that the values of ``roots`` depend on."""
         self.nodes = toposort(roots, stop=is_effect_token)
         self.cost = cost.costs(self.nodes)
-        self.varies = cost.varying_axes(self.nodes)
+        self.varies = varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
         self.materialized = cost.materialized_sums(
             self.nodes, self.contractions, roots) | self.forced_buffers
@@ -187,7 +188,7 @@ class Fusion:
         """Whether the node should be materialized because a contraction or reduction reads padded
         windows or concatenated rows: from memory these need no conditions and divisions; or because
         it reads strided windows, whose neighbors become contiguous."""
-        if self.varies[node] != cost.long_axes(node.shape):
+        if self.varies[node] != long_axes(node.shape):
             return False
         readers = [(g, i) for g, indices in self._resolved(uses).items() for i in indices]
         return node.op in _CONDITIONAL_OPS and any(
@@ -257,10 +258,13 @@ class Fusion:
                     and not epilogues.wastes_lanes(node, group.work)
             return group.contraction is None and cost.can_reduce_in(group, node, index) and \
                 not cost.reads_across(node, group, self.contractions) and \
+                not cost.makes_columns(node, group, index) and \
                 not self._keeps_contraction_out(node, group)
-        if group.is_own(index) or group.is_row(index) or \
-                group.can_be_row(index) and self.cost[node].reduces:
+        if group.is_own(index):
             return True
+        if group.is_row(index) or group.can_be_row(index) and self.cost[node].reduces:
+            return group.contraction is not None or not cost.wastes_lanes_in_rows(
+                node, group.row_length(index), self.cost, self.contractions)
         if group.contraction is not None and loops_of(index).issuperset(group.own_index):
             return True  # the contraction itself, not one of its factors
         if is_misaligned(index) or cost.needs_rows(node, group, index, self.cost):
@@ -322,8 +326,9 @@ class Fusion:
         fill_index = min(indices, key=lambda index: (  # in the loop that runs first, least often
             loops.latest(index, len(self.nodes)), group.recompute_count(index, loops.outer)))
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
-        row_bytes = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
-        if row_bytes > MAX_STAGE_BYTES \
+        row_length = math.prod(node.shape[i] for i in differing)
+        if row_length * node.dtype.itemsize > MAX_STAGE_BYTES \
+                or cost.wastes_lanes_at_row_ends(node, differing, self.cost) \
                 or any(type(t) is not int for index in indices for t in index) \
                 or any(fill_index[i] not in loops.depth for i in differing):
             return False
@@ -465,7 +470,7 @@ class Fusion:
         for s in indices:
             varies |= self.varies[s]
         # A loop that no value depends on is dropped: in that case read the updates from memory.
-        is_full_space = varies == cost.long_axes(updates.shape)
+        is_full_space = varies == long_axes(updates.shape)
         hazards = hazard_operands(node)
         self._use(updates, group, index if is_full_space and updates not in hazards else MEMORY)
         for s in indices:

@@ -7,7 +7,8 @@ This is the form of a CONCAT of thin parts, a stack along the last axis, also be
 and of nested CONCATs: each element is computed by its own formula, without conditions. Code
 generation writes such neighbors as whole vectors (emit/interleave_groups.py). Parts of several
 columns get a loop each if that takes fewer instructions or much less code. Parts as wide as a
-vector are left to analysis/split_index_sets.py.
+vector are left to analysis/split_index_sets.py. If wide parts and expensive columns are neighbors,
+blocks of rows have a loop for each wide part, and then the columns, with vectors across rows.
 
 >>> from fnx.core.ir import dtypes
 >>> r, c = build.range_(500, 0), build.range_(9, 1)
@@ -40,6 +41,8 @@ MAX_COLUMNS = 256
 MAX_WORK = 2400   # of all columns: compile time grows faster than the code
 MIN_OUTER = 64        # least iterations of the other loops
 TRANSPOSE_COST = 5        # instructions to transpose and write a vector of a column
+MIN_GAIN = 1.3        # of loops and columns in one kernel, over one kind alone
+MAX_BLOCK = 128       # rows of a block, which remains in the nearest cache
 
 TruthTable = Mapping[UOp, Sequence[bool]]  # conditions on one short range -> truth at each value
 
@@ -58,10 +61,14 @@ def unroll_columns(kernel: UOp) -> UOp:
             any(_select_ranges(s, nodes) != short for s in selecting):
         return kernel
     truths = _evaluate_conditions(nodes, short)
-    if count >= VECTOR_ELEMENTS * _count_parts(nodes, short, truths):
-        return kernel
     outer_lengths = [build.const_of(extent(r)) for r in selecting[0].ranges if r not in short]
     if math.prod(outer_lengths) < MIN_OUTER:
+        return kernel
+    if len(short) == 1:
+        mixed = _mix_loops_and_columns(kernel, selecting, short[0], truths)
+        if mixed is not None:
+            return mixed
+    if count >= VECTOR_ELEMENTS * _count_parts(nodes, short, truths):
         return kernel
     if len(short) == 1 and len(kernel.src) == 1:
         split = _split_loops(kernel, short[0], truths)
@@ -86,11 +93,70 @@ def _split_loops(kernel: UOp, r: UOp, truths: TruthTable) -> UOp | None:
                     for q, (i, _) in zip(fresh, runs)]
     costs = [*map(_store_cost, split_stores)]
     if sum(map(operator.mul, costs, widths)) <= MAX_WORK and \
-            _columns_cost(costs, widths) <= _loops_cost(costs, widths):
+            sum(map(_columns_cost, costs, widths)) <= sum(map(_loop_cost, costs, widths)):
         return None
     position = order.index(r.arg.id)
     return with_stores(kernel, split_stores,
                        [*order[:position], *[q.arg.id for q in fresh], *order[position + 1:]])
+
+
+def _mix_loops_and_columns(kernel: UOp, selecting: Sequence[UOp], r: UOp,
+                           truths: TruthTable) -> UOp | None:
+    """Make a loop for each run of iterations with the same selection that is faster by itself, and
+    one STORE per iteration of the others; None if one kind alone is nearly as good.
+
+    Loops go along a row, columns across rows, so both are inside a loop over blocks of rows.
+    """
+    rows = next(i for i in reversed(indices(selecting[0])) if i is not r)
+    if not _can_block(kernel, rows, r, selecting):
+        return None
+    runs = _equal_runs(truths, build.const_of(extent(r)))
+    costs = [_values_cost([_specialize(s, {r: build.index_const(i)}, truths) for s in selecting])
+             for i, _ in runs]
+    prices = [(_loop_cost(w, n), _columns_cost(w, n)) for w, (_, n) in zip(costs, runs)]
+    size = _block_size(build.const_of(extent(rows)))
+    if size is None or MIN_GAIN * sum(map(min, prices)) > min(map(sum, zip(*prices))):
+        return None
+    ids = itertools.count(max(kernel.arg.order) + 1)
+    blocks, along, across, *loops = [build.range_(n, next(ids)) for n in (
+        build.const_of(extent(rows)) // size, size, size, *[n for _, n in runs])]
+    first = build.mul(blocks, build.index_const(size))
+    in_loop, in_column = build.add(first, along), build.add(first, across)
+    stores = list[UOp]()
+    for s in kernel.src:
+        if s not in selecting:
+            stores.append(_specialize(s, {rows: in_column}, {}))
+            continue
+        for (i, n), (loop, columns), q in zip(runs, prices, loops):
+            at = [{r: build.add(q, build.index_const(i)), rows: in_loop}] if loop < columns else \
+                [{r: build.index_const(i + k), rows: in_column} for k in range(n)]
+            stores += [_specialize(s, values, truths) for values in at]
+    fresh = [q.arg.id for q in (blocks, along, *loops, across)]
+    order = [i for at in kernel.arg.order if at != r.arg.id
+             for i in (fresh if at == rows.arg.id else [at])]
+    return with_stores(kernel, stores, order)
+
+
+def _can_block(kernel: UOp, rows: UOp, r: UOp, selecting: Sequence[UOp]) -> bool:
+    """Whether all STOREs are in a loop over rows, only those that select in the short loop, and no
+    condition is on rows, which loops over index sets would meet (analysis/split_index_sets.py)."""
+    return rows.op is ops.RANGE and \
+        all(rows in s.ranges and (s in selecting or r not in s.ranges) for s in kernel.src) and \
+        not any(n.op in (ops.CMPLT, ops.CMPLE) and n.src[0].dtype is dtypes.index
+                and rows in n.ranges for n in toposort(kernel.src))
+
+
+def _block_size(rows: int) -> int | None:
+    """Return the length of equal blocks of rows that fills vectors best; None if all waste lanes.
+
+    >>> _block_size(2000), _block_size(300), _block_size(1009)
+    (80, 75, None)
+    """
+    def waste(n: int) -> float:
+        return math.ceil(n / VECTOR_ELEMENTS) * VECTOR_ELEMENTS / n
+    sizes = [n for n in range(VECTOR_ELEMENTS, MAX_BLOCK + 1) if rows % n == 0]
+    best = min(sizes, key=lambda n: (waste(n), -n), default=None)
+    return best if best and waste(best) < MIN_GAIN else None
 
 
 def _equal_runs(truths: TruthTable, count: int) -> list[tuple[int, int]]:
@@ -101,19 +167,22 @@ def _equal_runs(truths: TruthTable, count: int) -> list[tuple[int, int]]:
 
 
 def _store_cost(store: UOp) -> int:
-    return sum([n.op.cost for n in toposort([value(store)])])
+    return _values_cost([store])
 
 
-def _loops_cost(work: Sequence[int], widths: Sequence[int]) -> float:
-    """Return the cycles for a row if each part is vectorized by itself."""
-    return sum([(w + 2) * math.ceil(n / VECTOR_ELEMENTS) for w, n in zip(work, widths)])
+def _values_cost(stores: Sequence[UOp]) -> int:
+    return sum([n.op.cost for n in toposort([*map(value, stores)])])
 
 
-def _columns_cost(work: Sequence[int], widths: Sequence[int]) -> float:
+def _loop_cost(work: int, width: int) -> float:
+    """Return the cycles for a row of a part that is vectorized by itself."""
+    return (work + 2) * math.ceil(width / VECTOR_ELEMENTS)
+
+
+def _columns_cost(work: int, width: int) -> float:
     """Return the cycles for a row if vectors go across rows: then loads are strided, too."""
-    reads = [1 if n == 1 else 2 * min(n, MIN_COLUMNS) for n in widths]
-    return sum([n * (w + r + TRANSPOSE_COST)
-                for w, n, r in zip(work, widths, reads)]) / VECTOR_ELEMENTS
+    reads = 1 if width == 1 else 2 * min(width, MIN_COLUMNS)
+    return width * (work + reads + TRANSPOSE_COST) / VECTOR_ELEMENTS
 
 
 def _select_ranges(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:

@@ -90,7 +90,7 @@ def fuse_loop_into_kernel(fn: UOp, report: ReportLoop | None = None, buffers: in
                 results = _loop_results(node.with_operands(src), used_results[node], buffers)
                 outcome = _describe(results)
             except NotFusable as e:
-                outcome = f"a loop of commands: {e}"
+                outcome = f"its kernels are launched in each iteration: {e}"
         if report is not None:
             report(node, outcome)
         return results

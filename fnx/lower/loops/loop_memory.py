@@ -42,7 +42,7 @@ def _written_memory(node: UOp, trips: Trips) -> Iterator[tuple[UOp, int, Trips]]
 
 def _written_bytes(kernel: UOp, slot: int, memory: UOp) -> int:
     """Return the bytes of a memory that a kernel writes: buffers are rounded up to whole lines."""
-    slot_bytes: int = min([s.nbytes for s in accessors.possible_slots(memory)])
+    slot_bytes = _least_bytes(memory)
     if kernel.op is not ops.KERNEL:
         return slot_bytes
     refs = {ref for ref in map(accessors.buffer, kernel.src) if ref.arg.slot == slot}
@@ -51,6 +51,13 @@ def _written_bytes(kernel: UOp, slot: int, memory: UOp) -> int:
     counts = [math.prod([build.const_of(d) for d in accessors.dims(ref)]) for ref in refs]
     written: int = max([n * ref.dtype.itemsize for n, ref in zip(counts, refs)])
     return min(slot_bytes, written)
+
+
+def _least_bytes(memory: UOp) -> int:
+    """Return the bytes of a memory that all its alternatives have: an array that fills whole lines
+    may be the other buffer of a row of another array."""
+    sizes: list[int] = [s.nbytes for s in accessors.possible_slots(memory)]
+    return min(sizes)
 
 
 def arena_bytes(node: UOp) -> int:
@@ -94,7 +101,7 @@ def use_single_buffers(node: UOp, depth: int, apply_schedule: ApplySchedule) -> 
     tail_of_pair: dict[tuple[UOp, UOp], int] = {}  # with the bytes after the last written one
     unit_trips = (1,) * (depth + 1)
     for memory, written, trips in _written_memory(body, unit_trips):
-        tail_bytes = min([s.nbytes for s in accessors.possible_slots(memory)]) - written
+        tail_bytes = _least_bytes(memory) - written
         for pair in _even_odd(memory, depth, trips) if written else ():
             tail_of_pair[pair] = min(tail_bytes, tail_of_pair.get(pair, tail_bytes))
     if any((b, a) in tail_of_pair for a, b in tail_of_pair):
@@ -193,10 +200,11 @@ def bind_operands(node: UOp, depth: int) -> UOp:
         if memory.op is ops.SLOT and memory.arg.kind == "numbers":
             continue
         key = _operand_base(memory, depth)
+        nbytes = _least_bytes(memory)
         for arg in accessors.possible_slots(memory):
             low, high = span_of(arg, depth, trips)
             if memory.op is ops.SWAP:
-                low, high = low - arg.offset, high - arg.offset
+                low, high = low - arg.offset, high - arg.offset - (arg.nbytes - nbytes)
             known_span = span_of_operand.get(key, (low, high))
             span_of_operand[key] = min(low, known_span[0]), max(high, known_span[1])
     spans = {key: (low - low % ALIGNMENT if key.op is ops.SLOT else low, high)
@@ -211,9 +219,9 @@ def bind_operands(node: UOp, depth: int) -> UOp:
                 return slot(arg.kind, 0, arg.offset, arg.nbytes, arg.strides[depth:])
             if key not in numbers:
                 return None  # of a SWAP, which is one operand
-            inner, = {(s.nbytes, s.strides[depth:]) for s in accessors.possible_slots(node)}
+            strides, = {s.strides[depth:] for s in accessors.possible_slots(node)}
             offset = node.arg.offset if node.op is ops.SLOT else 0
-            return slot("in", numbers[key], offset - spans[key][0], *inner)
+            return slot("in", numbers[key], offset - spans[key][0], _least_bytes(node), strides)
         return None
 
     operands = [_operand_slot(key, *span) for key, span in spans.items()]
@@ -224,7 +232,7 @@ def _operand_base(memory: UOp, depth: int) -> UOp:
     """Return the memory that this is a part of, which moves with the outer loops only."""
     if memory.op is ops.SLOT:
         return slot(memory.arg.kind, memory.arg.index, 0, 0, memory.arg.strides[:depth])
-    if len({(s.nbytes, s.strides[depth:]) for s in accessors.possible_slots(memory)}) > 1:
+    if len({s.strides[depth:] for s in accessors.possible_slots(memory)}) > 1:
         raise NotFusable("two buffers that are walked along in two ways")
     return _map_slots(memory, lambda s: slot(s.kind, s.index, s.offset, 0, s.strides[:depth]))
 

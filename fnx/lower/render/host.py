@@ -87,10 +87,16 @@ def module(symbol: str, function: str) -> str:
 
 
 def _declarations(function: str) -> str:
-    """Return the declarations of the functions that are called with addresses only."""
+    """Return the declarations of the functions that are called with addresses only, and of
+    VPDPBUSD: LLVM 22 infers those of other intrinsics only.
+    """
+    products = [f"declare <{int(bits) // 32} x i32> @{_VECTOR_UNITS['dpbusd'].format(bits=bits)}("
+                f"{', '.join([f'<{int(bits) // 32} x i32>'] * 3)})\n" for bits in
+                sorted(set(re.findall(r"@llvm\.x86\.avx512\.vpdpbusd\.(\d+)", function)))]
     calls = re.findall(rf"@({EXTERN_NAMES})\(([^)]*)\)", function)
-    return "".join([f"declare void @{name}({', '.join(['ptr'] * count)})\n" for name, count in
-                    sorted({(name, arguments.count("ptr")) for name, arguments in calls})])
+    return "".join(products + [
+        f"declare void @{name}({', '.join(['ptr'] * count)})\n" for name, count in
+        sorted({(name, arguments.count("ptr")) for name, arguments in calls})])
 
 
 def _enter(p: Printer, program: UOp) -> None:
@@ -139,7 +145,7 @@ def _load(p: Printer, node: UOp) -> None:
                       f"ptr {pointer}, i64 64)")
     elif address.src[1].dtype.lanes > 1:
         name = p.line(f"call {memory} @llvm.masked.gather.{suffix_of(t)}.v{t.lanes}p0("
-                      f"<{t.lanes} x ptr> align {t.itemsize} {pointer}, {_mask(p, node, 1)}, "
+                      f"<{t.lanes} x ptr> {pointer}, i32 {t.itemsize}, {_mask(p, node, 1)}, "
                       f"{memory} zeroinitializer)")
     elif len(node.src) == 1:
         name = p.line(f"load {memory}, ptr {pointer}, align {address.arg}")
@@ -163,8 +169,8 @@ def _load(p: Printer, node: UOp) -> None:
 
 def _masked_load(p: Printer, node: UOp, at: str) -> str:
     t = memory_dtype(node.dtype)
-    return p.line(f"call {type_of(t)} @llvm.masked.load.{suffix_of(t)}.p0(ptr align "
-                  f"{node.src[0].arg} {at}, {_mask(p, node, 1)}, {type_of(t)} zeroinitializer)")
+    return p.line(f"call {type_of(t)} @llvm.masked.load.{suffix_of(t)}.p0(ptr {at}, "
+                  f"i32 {node.src[0].arg}, {_mask(p, node, 1)}, {type_of(t)} zeroinitializer)")
 
 
 def _guarded_load(p: Printer, node: UOp) -> str:
@@ -204,7 +210,7 @@ def _store(p: Printer, node: UOp) -> None:
         name = p.line(f"zext {type_of(value.dtype)} {name} to {memory}")
     if address.src[1].dtype.lanes > 1:
         text = (f"call void @llvm.masked.scatter.{suffix_of(t)}.v{t.lanes}p0({memory} {name}, "
-                f"<{t.lanes} x ptr> align {t.itemsize} {pointer}, {_mask(p, node, 2)})")
+                f"<{t.lanes} x ptr> {pointer}, i32 {t.itemsize}, {_mask(p, node, 2)})")
     elif len(node.src) == 2:
         text = f"store {memory} {name}, ptr {pointer}, align {address.arg}"
     elif t.lanes > 1 and len(lanes := active_lanes(node.src[2]) or ()) == 1:
@@ -214,7 +220,7 @@ def _store(p: Printer, node: UOp) -> None:
         text = f"store {element} {element_value}, ptr {element_pointer}, align {t.itemsize}"
     else:
         text = (f"call void @llvm.masked.store.{suffix_of(t)}.p0({memory} {name}, "
-                f"ptr align {address.arg} {pointer}, {_mask(p, node, 2)})")
+                f"ptr {pointer}, i32 {address.arg}, {_mask(p, node, 2)})")
     p.out.append(f"  {text}{_STREAM if node.arg else ''}")
 
 
@@ -252,10 +258,10 @@ def _is_in_bounds(p: Printer, pointer: str, guards: Sequence[UOp]) -> str:
 
 
 def _lane_ptrs(p: Printer, t: DType, at: str) -> str:
-    """Return the operand of a gather: one address per lane."""
+    """Return the operands of a gather: one address per lane, and their alignment."""
     lanes = ", ".join([f"i64 {i}" for i in range(t.lanes)])
     addresses = p.line(f"getelementptr {type_of(t.scalar)}, ptr {at}, <{t.lanes} x i64> <{lanes}>")
-    return f"<{t.lanes} x ptr> align {t.itemsize} {addresses}"
+    return f"<{t.lanes} x ptr> {addresses}, i32 {t.itemsize}"
 
 
 def _open_branch(p: Printer, in_bounds: str) -> int:
@@ -318,8 +324,8 @@ def _mma(p: Printer, node: UOp) -> None:
         raise KernelError(f"tensorize: {unit.name} works in {', '.join(map(str, _UNIT_BITS))} "
                           f"bits, got {lanes} lanes",
                           hint="vectorize a range of 4, 8 or 16 columns")
-    t = unit.left if unit.left.is_float else dtypes.int8
-    vec = type_of(t.vec(lanes * unit.terms_per_word))
+    vec = type_of(unit.left.vec(lanes * unit.terms_per_word) if unit.left.is_float
+                  else dtypes.int32.vec(lanes))
     a, b = (f"{vec} {p.line(f'bitcast {p.typed(s)} to {vec}')}" for s in node.src[:2])
     name = _VECTOR_UNITS[unit.name].format(bits=bits)
     p.define(node, f"call {type_of(node.dtype)} @{name}({p.typed(node.src[2])}, {a}, {b})")

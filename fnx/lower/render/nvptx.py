@@ -7,13 +7,16 @@ kernel with new arguments, they are written to the same words. If there are unbo
 (legalize/unbounded_loops.py), the address of the host word that cancels them follows. Everything
 else is the host's text (render/llvm.py): pointers are generic, and LLVM infers their address
 spaces. Products and sums are not fused, divisions and square roots are rounded correctly and
-subnormal numbers are kept, since LLVM's PTX has ``.rn`` and no ``.ftz``.
+subnormal numbers are kept, since LLVM's PTX has ``.rn`` and no ``.ftz``. The size of a group is
+metadata, and barriers are those of LLVM 20: 22 takes both, but not the reverse.
 
 >>> from fnx.core.ir import dtypes, op_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
 >>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), op_args.ThreadGroup(0, 0, 64, 0, 0))
->>> print(module("f", render(p)).splitlines()[0])
-define ptx_kernel void @f(ptr addrspace(1) %words) "nvvm.minctasm"="8" "nvvm.reqntid"="64" {
+>>> text = module("f", render(p)).splitlines()
+>>> print(text[0], *[line for line in text if line.startswith("!3")], sep="\\n")
+define ptx_kernel void @f(ptr addrspace(1) %words) {
+!3 = !{ptr @f, !"minctasm", i32 8, !"reqntidx", i32 64}
 """
 
 from __future__ import annotations
@@ -42,11 +45,12 @@ _REGS_PER_THREAD, _REGS_PER_MMA_THREAD = 128, 168  # with barriers; with warp-le
 _IDS = {"GRID": "%group", "THREAD": "%thread"}  # 32-bit values; the 64-bit ones have the suffix 64
 _DECLARATIONS = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+declare void @llvm.nvvm.barrier0()
 """
 _METADATA = """!0 = !{}
 !1 = distinct !{!1, !2}
 !2 = !{!"llvm.loop.unroll.disable"}
+!nvvm.annotations = !{!3}
 """
 
 
@@ -58,25 +62,25 @@ def render(program: UOp) -> str:
                                        **_cancellation(polled)}) if polled else _NVPTX
     shared = [f"@SHARED = internal addrspace(3) global [{group.shared} x i8] undef, align 64"] \
         if group.shared else []
-    return "\n".join([f'(ptr addrspace(1) %words) {_occupancy_hint(program)}'
-                      f'"nvvm.reqntid"="{group.threads}" {{',
-                      *body(program, convention), "}", *shared, ""])
+    return "\n".join([
+        "(ptr addrspace(1) %words) {", *body(program, convention), "}", *shared,
+        f'!3 = !{{ptr @KERNEL, {_occupancy_hint(program)}!"reqntidx", i32 {group.threads}}}', ""])
 
 
 def _occupancy_hint(program: UOp) -> str:
-    """Return the attribute for the minimum groups per multiprocessor of a kernel with barriers.
+    """Return the annotation for the minimum groups per multiprocessor of a kernel with barriers.
 
     Without it, ptxas spills registers rather than giving up a group.
     """
     used_ops = {n.op for n in program.src}
     regs_per_thread = _REGS_PER_MMA_THREAD if ops.MMA in used_ops else _REGS_PER_THREAD
     groups = max(1, REGISTERS // (program.arg.threads * regs_per_thread))
-    return f'"nvvm.minctasm"="{groups}" ' if ops.SYNC in used_ops else ""
+    return f'!"minctasm", i32 {groups}, ' if ops.SYNC in used_ops else ""
 
 
 def module(symbol: str, function: str) -> str:
     """Return the module that defines ``symbol`` as a kernel."""
-    function = function.replace("@SHARED", f"@{symbol}_shared")
+    function = function.replace("@SHARED", f"@{symbol}_shared").replace("@KERNEL", f"@{symbol}")
     return f"define ptx_kernel void @{symbol}{function}{_DECLARATIONS}{_METADATA}"
 
 
@@ -161,7 +165,7 @@ def _load(p: Printer, node: UOp) -> None:
     p.names[node] = p.line(f"icmp ne i8 {name}, 0") if node.dtype.is_bool else name
 
 
-_BARRIER = "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+_BARRIER = "  call void @llvm.nvvm.barrier0()"
 
 
 def _sync(p: Printer, node: UOp) -> None:

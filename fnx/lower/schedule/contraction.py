@@ -94,6 +94,13 @@ def is_plain(factor: UOp) -> bool:
     return factor.op is ops.LOAD and validity(factor) is None
 
 
+def work_of_each(factor: UOp) -> int:
+    """Return the arithmetic that each element of a factor takes."""
+    return sum(n.op.cost for n in toposort([factor])
+               if n.op in ops.ELEMENTWISE and n.dtype.kind != "index"
+               and n.ranges == factor.ranges)
+
+
 def has_overlap(factor: UOp) -> bool:
     """Return whether the ranges of a load outnumber its buffer's elements: overlapping windows,
     which packing would duplicate."""

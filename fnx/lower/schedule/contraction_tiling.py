@@ -46,6 +46,7 @@ from fnx.lower.schedule.contraction import (
     is_word_aligned,
     stage_factor,
     word_range,
+    work_of_each,
 )
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
@@ -59,6 +60,7 @@ from fnx.lower.schedule.register_tiles import (
 _MIN_PACK_BYTES = 96 << 10  # bytes of a computed right factor above which packing it pays
 # vectors of columns, and terms, above which packing the left factor pays
 _MIN_PACK_VECTORS, _MIN_PACK_TERMS = 6, 16
+_PACK_COST, _PACK_KERNEL_CYCLES = 3, 1000  # cost of a packed vector; of one more kernel
 _MIN_REUSE_ROWS = 112  # rows from which packing a right factor with strided lanes pays
 _MIN_LARGE_REUSE_ROWS = 384  # ... one that exceeds the L2 cache
 # bytes of left factor caches hold: contiguous, strided
@@ -286,7 +288,8 @@ class _Tiling:
         if self.unit is not None:
             return is_strided or \
                 not is_packed_words(left, word_range(self.matmul, self.unit), self.unit)
-        return self._is_wide() and (is_strided or has_overlap(left) or not is_plain(left))
+        return not is_plain(left) and self.depth >= _MIN_PACK_TERMS or \
+            self._is_wide() and (is_strided or has_overlap(left))
 
     def _packs_right(self) -> bool:
         """Return whether the right factor is packed: if it becomes register words, its lanes are
@@ -295,8 +298,17 @@ class _Tiling:
         if self.unit is not None and rows > self.tile.rows:  # words are laid out once
             return True
         if self.is_right_strided or not is_plain(self.matmul.right):
-            return self.is_right_strided or self._is_reused() and self._is_large()
+            return self.is_right_strided or self._is_reused() and self._is_large() or \
+                self._pays_to_compute_once()
         return rows >= _MIN_LARGE_REUSE_ROWS and self._right_bytes() > self.target.l2
+
+    def _pays_to_compute_once(self) -> bool:
+        """Return whether a kernel that computes the right factor costs less than computing it again
+        for each tile of rows."""
+        vectors = self._right_bytes() / self.itemsize / self.tile.lanes
+        repeats = math.ceil(volume(self.matmul.rows) / self.tile.rows) - 1
+        saved = work_of_each(self.matmul.right) * repeats - _PACK_COST
+        return vectors * saved > _PACK_KERNEL_CYCLES
 
     def _is_wide(self) -> bool:
         """Return whether there are enough columns and terms that packing the left factor pays."""
@@ -469,7 +481,8 @@ class _Tiling:
     def _right_stages(self, loops: list[str]) -> list[Transform]:
         matmul = self.matmul
         if not matmul.batch:
-            is_reused = self.unit is not None or self._is_reused() or self._is_large()
+            is_reused = self.unit is not None or self._is_reused() or self._is_large() or \
+                not self.is_right_strided
             default = ("GLOBAL" if is_reused else "PRIV") if self._packs_right() else ""
             space = self._stage_space("right", default, ["PRIV", "GLOBAL"])
             return self._stage_factor(matmul.right, None, space) if space else []
@@ -527,7 +540,8 @@ class _SharedTiling(_Tiling):
         return self.is_right_strided or self._is_long()
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
-        packs = self._is_long() or self._is_wide()
+        packs = self._is_long() or self._is_wide() or \
+            not is_plain(self.matmul.left) and self.depth >= _MIN_PACK_TERMS
         return self._stage_factor(self.matmul.left, self.block_loop) if packs else []
 
 

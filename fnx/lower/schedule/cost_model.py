@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges, buffer, dims
-from fnx.core.ir.cache import cached_property
+from fnx.core.ir.cache import cached_property, memoized
 from fnx.core.ir.tiling import Schedule
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.errors import KernelError
@@ -89,6 +89,7 @@ def single_thread_cycles(kernel: UOp, target: Target) -> float:
     return _kernel_cycles(kernel, target.replace(cores=1))
 
 
+@memoized
 def _kernel_cycles(kernel: UOp, target: Target) -> float:
     kernel, = rebuild([kernel], _drop_clamps)
     order, nodes = accessors.LoopOrder(kernel.arg.order), toposort(kernel.src)

@@ -19,7 +19,7 @@ from fnx.lower.analysis.workload import extent, is_static, stride
 from fnx.lower.emit.shuffles import MAX_STRIDE, can_transpose
 
 # most elements of a row: a block of longer rows is far larger than the registers
-_MAX_ROW_LENGTH = 64
+MAX_ROW_LENGTH = 64
 
 
 def transpose_in_registers(reductions: Iterable[UOp], vector_loops: Mapping[UOp, str],
@@ -46,7 +46,7 @@ def small_reduction_range(node: UOp) -> UOp | None:
     """Return the range of a REDUCE over short rows, or None."""
     closed_ranges = accessors.bound_ranges(node) if node.op is ops.REDUCE else ()
     is_small = len(closed_ranges) == 1 and is_static(closed_ranges[0]) and \
-        MAX_STRIDE < extent(closed_ranges[0]) <= _MAX_ROW_LENGTH
+        MAX_STRIDE < extent(closed_ranges[0]) <= MAX_ROW_LENGTH
     return closed_ranges[0] if is_small else None
 
 

@@ -72,7 +72,7 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         if load.op is not ops.LOAD or buffer(load).op is not ops.REF \
                 or buffer(load).arg.slot != slot or not _depends_on_loop(load, step.along):
             continue
-        staged = _grow_elementwise(load, consumers_of, written)
+        staged = _grow_elementwise(load, nodes, consumers_of, written)
         is_shared = step.space == "SHARED"
         closed_ranges = [r for r in sorted(staged.ranges, key=position.__getitem__)
                          if position[r] > depth or is_shared and r.arg.kind == "THREAD"]
@@ -113,8 +113,9 @@ def _join_split_loops(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
     """Group the loops by dimension of the stage: loops that blocked summation made of one range are
     joined again, so that vectors fill the stage (emit/vectorize_stage_fills.py)."""
     groups: list[list[UOp]] = []
+    loads = [n for n in toposort([staged]) if n.op is ops.LOAD]
     for r in loops:
-        if groups and staged.op is ops.LOAD and _is_even_split(staged, groups[-1][-1], r):
+        if groups and all(_is_even_split(n, groups[-1][-1], r) for n in loads):
             groups[-1].append(r)
         else:
             groups.append([r])
@@ -179,20 +180,34 @@ def _depends_on_loop(load: UOp, loop_name: str | None) -> bool:
         any(f"{name_of(r)}_".startswith(f"{loop_name}_") for r in load.ranges)
 
 
-def _grow_elementwise(load: UOp, consumers_of: dict[UOp, list[UOp]], stored_values: set[UOp]
-                      ) -> UOp:
-    """Return the largest elementwise value made of ``load`` alone over the same ranges, but nothing
-    made of reductions, which would be recomputed for each element."""
-    largest = load
-    while len(consumers_of[largest]) == 1:
-        user, = consumers_of[largest]
+def _grow_elementwise(load: UOp, nodes: Sequence[UOp], consumers_of: dict[UOp, list[UOp]],
+                      stored_values: set[UOp]) -> UOp:
+    """Return the largest elementwise value made of ``load`` alone over the same ranges, through
+    which all that is made of it passes (x * x + x, not its product), but nothing made of
+    reductions, which would be recomputed for each element, nor of another load over these ranges,
+    whose vectors would be filled in element by element. The words that a matrix unit takes are
+    staged whole: they are made of several loads."""
+    largest, derived = load, {load}
+    unseen = len(consumers_of[load])  # operands in ``derived`` of nodes that are not
+    before_other_loads: UOp | None = None
+    for user in nodes:  # in topological order
+        operands = [s for s in user.src if s in derived]
+        if not operands:
+            continue
+        others = toposort([s for s in user.src if s not in derived])
         if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in stored_values \
-                or user.dtype.kind in ("index", "bool") \
-                or any(n.op is ops.REDUCE for s in user.src if s is not largest
-                       for n in toposort([s])):
+                or user.dtype.kind == "index" or any(n.op is ops.REDUCE for n in others):
             break
-        largest = user
-    return largest
+        if before_other_loads is None and \
+                any(n.op is ops.LOAD and n.ranges == load.ranges for n in others):
+            before_other_loads = largest
+        derived.add(user)
+        unseen -= len(operands)
+        if not unseen and user.dtype.kind != "bool":
+            largest = user
+        unseen += len(consumers_of[user])
+    is_word = any(user.op is ops.MMA for user in consumers_of[largest])
+    return largest if is_word or before_other_loads is None else before_other_loads
 
 
 def _fill_kind(staged: UOp, r: UOp, is_last: bool) -> str:

@@ -17,9 +17,9 @@ CHUNK_WORK = 1 << 14  # additions (or equivalent work) that one parallel iterati
 BLOCK_SIDE = 16  # side of a transposed block: a cache line of float32
 UNROLL = 4
 _PAIR_LANE_COST = 6  # instructions to reduce lanes of (key, index) pairs with their other half
-_TRANSPOSED_COST = 0.3  # cost of an element of a block that is transposed in registers
+TRANSPOSED_COST = 0.3  # cost of an element of a block that is transposed in registers
 # cost of a gather or scatter lane, in scalar accesses
-_STRIDED_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}
+STRIDED_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}
 
 
 class StatementCost:
@@ -55,13 +55,13 @@ class StatementCost:
                 total += count
             elif find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
                     and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
-                total += count * min(stride(n, lane) / lanes, _STRIDED_COST[n.op])
+                total += count * min(stride(n, lane) / lanes, STRIDED_COST[n.op])
             elif n.op is ops.STORE and abs(stride(n, lane)) > 1 \
                     and self.transposes_store(n, lane, lanes) \
                     or self.transposes_load(n, lane, lanes):
-                total += count * _TRANSPOSED_COST * self._block_padding(n)
-            elif n.op in _STRIDED_COST and abs(stride(n, lane)) > 1:
-                total += count * _STRIDED_COST[n.op]
+                total += count * TRANSPOSED_COST * self._block_padding(n)
+            elif n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
+                total += count * STRIDED_COST[n.op]
             else:
                 total += count * (-(-extent(lane) // lanes) / extent(lane))
         return total

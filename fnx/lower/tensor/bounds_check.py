@@ -16,11 +16,10 @@ loop carries the first fault of each index, with its iteration.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.bounds_checks import NO_FAULT, BoundsCheck, bounds_fault, parse_check
+from fnx.core.ir.bounds_checks import NO_FAULT, BoundsCheck, access_faults, parse_check
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute
 from fnx.lower.tensor.inline import inline
@@ -147,55 +146,6 @@ class _FaultCarries:
         return list(zip(results[1:], self.checks))
 
 
-def _access_faults(node: UOp) -> Iterator[Fault]:
-    x, *indices = node.src
-    access = "read"
-    if node.op is ops.SCATTER:
-        access = "write"
-        del indices[-1]
-    # batch axes that batching put in front
-    n_batch_axes = sum(i.op is ops.STOP_GRADIENT for i in indices)
-    for axis, i in zip(node.arg.axes, indices):
-        if not math.prod(i.shape) or i.op is ops.STOP_GRADIENT:
-            continue
-        n = x.shape[axis]
-        i = _strip_clamp(i, n)
-        written_index = _strip_wrap(i)
-        value = bounds_fault(i, n, written_index)
-        check = BoundsCheck(access, axis - n_batch_axes, n, None, written_index is not None, node)
-        yield build.reduce(value, ops.MAX, range(len(value.shape))), check
-
-
-def _strip_clamp(i: UOp, n: int) -> UOp:
-    """Return e of ``min(max(e, 0), n - 1)``: a read of one element clamps its index."""
-    movements = []
-    inner = i
-    while inner.op in (ops.EXPAND, ops.RESHAPE):
-        movements.append(inner)
-        inner = inner.src[0]
-    for op, bound in ((ops.MIN, n - 1), (ops.MAX, 0)):
-        if inner.op is not op or build.const_like(inner, bound) not in inner.src:
-            return i
-        inner = next(s for s in inner.src if s is not build.const_like(inner, bound))
-    for m in reversed(movements):
-        inner = m.replace(src=(inner, *m.src[1:]))
-    return inner
-
-
-def _strip_wrap(i: UOp) -> UOp | None:
-    """Return e of ``where(e < 0, e + n, e)``: the index as the user wrote it."""
-    movements = []
-    while i.op in (ops.EXPAND, ops.RESHAPE):
-        movements.append(i)
-        i = i.src[0]
-    if i.op is not ops.WHERE or i.src[1].op is not ops.ADD or i.src[2] not in i.src[1].src:
-        return None
-    unwrapped = i.src[2]
-    for m in reversed(movements):
-        unwrapped = m.replace(src=(unwrapped, *m.src[1:]))
-    return unwrapped
-
-
 def _call_faults(node: UOp) -> Iterator[Fault]:
     """Yield the faults that a user-written kernel writes into buffers named after checks."""
     kernel = node.src[0]
@@ -209,4 +159,4 @@ def _call_faults(node: UOp) -> Iterator[Fault]:
             yield build.reduce(value, ops.MAX, range(len(value.shape))), check
 
 
-_FAULT_RULES = {ops.GATHER: _access_faults, ops.SCATTER: _access_faults, ops.CALL: _call_faults}
+_FAULT_RULES = {ops.GATHER: access_faults, ops.SCATTER: access_faults, ops.CALL: _call_faults}

@@ -25,10 +25,11 @@ from fnx.core.rewriting.rewrite import underlying_const
 
 def fuse_argreduce(fn: UOp) -> UOp:
     """Return a FUNCTION in which the first index of an extreme is a reduction of pairs."""
-    return fn.with_operands(tuple(rebuild(fn.src, _fuse_pair)))
+    return fn.with_operands(tuple(rebuild(fn.src, fuse_pair)))
 
 
-def _fuse_pair(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+def fuse_pair(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """Return the reduction of pairs that the first index of an extreme is, or None."""
     if node.op is not ops.REDUCE or node.arg.monoid is not ops.MIN or src[0].op is not ops.WHERE:
         return None
     condition, index, sentinel = src[0].src

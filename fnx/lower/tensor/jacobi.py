@@ -7,7 +7,8 @@ A step rotates n / 2 disjoint pairs of columns, column i of the left half with c
 right half; then all columns but the first move on by one place, as in a tournament, so n - 1 steps
 meet every pair (a sweep) and restore the order. In the loop the batch is the last axis, so that a
 vector holds the same element of several matrices, and columns move without shuffles. The number of
-sweeps is fixed: convergence is quadratic, and nothing waits for a matrix with NaN. Sources: G. H.
+sweeps is fixed: convergence is quadratic (scripts/linalg_accuracy.py has the worst spectra), and
+nothing waits for a matrix with NaN. Sources: G. H.
 Golub and C. F. Van Loan, Matrix Computations, 8.5 (the rotation and the order); M. R. Hestenes,
 "Inversion of matrices by biorthogonalization" (1958), for singular values.
 """
@@ -18,25 +19,33 @@ import math
 from collections.abc import Sequence
 
 from fnx.core.formulas import complex_functions
-from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.expr import Expr, imag, real, sqrt, where
+from fnx.core.formulas.elementwise_math import scale_to_one
+from fnx.core.formulas.small_matrices import conj, real_part, square
+from fnx.core.formulas.small_matrices import size as size_of
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.expr import Expr, imag, maximum, real, sqrt, where
 from fnx.core.ir.uop import UOp
 
-Rotation = tuple[Expr, Expr, Expr]  # cosine, sine, phase of the second column, for each pair
+Rotation = tuple[Expr, Expr]  # the sine with its phase, and 1 - cosine, for each pair
+
+# Of the largest element beside the diagonal; smaller ones are not rotated. Where eigenvalues are
+# nearly equal any angle makes a small element zero, and it would mix elements that are not small.
+_LEAST = 0.01
 
 
 def sweeps(n: int, bits: int) -> int:
     """Return the number of sweeps for matrices of n columns."""
-    return 4 + math.ceil(math.log2(max(n, 2))) + (bits > 32)
+    return 4 + math.ceil(math.log2(max(n, 2))) * (1 + (bits > 32))
 
 
 def eigh(a: UOp, lower: bool) -> tuple[UOp, UOp]:
     """Return the eigenvalues of Hermitian matrices (batch, n, n), ascending, and the vectors."""
     size = a.shape[-1]
     if size < 2:
-        return build.reshape(_real(Expr(a)).node, a.shape[:-1]), build.const(1, a.dtype, a.shape)
+        only = build.reshape(real_part(Expr(a)).node, a.shape[:-1])
+        return only, build.const(1, a.dtype, a.shape)
     odd = size % 2
-    full = _hermitian(build.permute(a, (1, 2, 0)), lower)
+    full, back = _scaled(_hermitian(build.permute(a, (1, 2, 0)), lower))
     padded = build.pad(full, [(0, odd), (0, odd), (0, 0)])
     n = size + odd
 
@@ -50,7 +59,8 @@ def eigh(a: UOp, lower: bool) -> tuple[UOp, UOp]:
     steps = (n - 1) * sweeps(n, a.dtype.real.bits)
     (out, vectors), _ = build_calls.build_scan(step, steps, [], [padded, _identity(padded)], [],
                                                name="rotate")
-    values = _diagonal(_real(Expr(out)))
+    values = _diagonal(real_part(Expr(out)))
+    values = values * Expr(build.expand(back.node, values.shape))
     ordered, picked = _sorted(values, [Expr(vectors)], size, descending=False)
     return ordered, build.shrink(picked[0], [(0, a.shape[0]), (0, size), (0, size)])
 
@@ -60,7 +70,8 @@ def svd(a: UOp) -> tuple[UOp, UOp, UOp]:
     times these values, as columns; and the right vectors as columns."""
     size = a.shape[-1]
     odd = size % 2 if size > 1 else 0
-    padded = build.pad(build.permute(a, (1, 2, 0)), [(0, 0), (0, odd), (0, 0)])
+    scaled, back = _scaled(build.permute(a, (1, 2, 0)))
+    padded = build.pad(scaled, [(0, 0), (0, odd), (0, 0)])
     n = size + odd
     identity = _identity(build.const(0, a.dtype, (n, n, a.shape[0])))
     x, v = padded, identity
@@ -72,18 +83,26 @@ def svd(a: UOp) -> tuple[UOp, UOp, UOp]:
             return [_move_on(_rotate(y, rotation)).node for y in (x, v)], []
         steps = (n - 1) * (sweeps(n, a.dtype.real.bits) + 1)
         (x, v), _ = build_calls.build_scan(step, steps, [], [padded, identity], [], name="rotate")
-    norms = sqrt(_sum(_square(Expr(x)), 0))
+    norms = sqrt(_sum(square(Expr(x)), 0))
+    norms = norms * Expr(build.expand(back.node, norms.shape))
     values, (left, right) = _sorted(norms, [Expr(x), Expr(v)], size, descending=True)
     return values, left, build.shrink(right, [(0, a.shape[0]), (0, size), (0, size)])
 
 
 def adjoint(x: UOp) -> UOp:
     """Return the conjugate transposes of matrices (batch, m, n)."""
-    return _conj(Expr(build.permute(x, (0, 2, 1)))).node
+    return conj(Expr(build.permute(x, (0, 2, 1)))).node
 
 
 def scaled_by_phase(q: UOp, r: UOp) -> UOp:
-    """Return the columns of q (batch, m, n), each times the phase of the diagonal element of r."""
+    """Return the columns of q, each times the phase of the diagonal element of r (batch, m, n); q
+    may have more columns than r has."""
+    batch, rows, n = r.shape
+    if rows > n:
+        bounds = [(0, batch), (0, q.shape[1])]
+        first = scaled_by_phase(build.shrink(q, [*bounds, (0, n)]),
+                                build.shrink(r, [(0, batch), (0, n), (0, n)]))
+        return build.concat([first, build.shrink(q, [*bounds, (n, rows)])], 2)
     diagonal = _diagonal(Expr(build.permute(r, (1, 2, 0))))
     size = complex_functions.absolute(diagonal) if r.dtype.is_complex else abs(diagonal)
     is_zero = size.eq(0)
@@ -104,8 +123,9 @@ def _rotation(top: Expr, bottom: Expr, cross: Expr) -> Rotation:
     tangent = where(theta < 0, theta.like(-1), 1) / (abs(theta) + _hypotenuse(theta))
     tangent = where(is_zero, 0, tangent)
     cosine = 1 / _hypotenuse(tangent)
+    sine = tangent * cosine
     phase = where(is_zero, 1, cross / divisor.cast(cross.dtype))
-    return cosine.cast(cross.dtype), (tangent * cosine).cast(cross.dtype), phase
+    return phase * sine.cast(cross.dtype), sine * sine / (1 + cosine)
 
 
 def _hypotenuse(x: Expr) -> Expr:
@@ -120,29 +140,35 @@ def _two_sided(x: Expr) -> Rotation:
     """The rotations of A that make A[i, h + i] zero, for all i < h = n / 2."""
     n, _, batch = x.shape
     h = n // 2
-    diagonal = _real(_diagonal(x)).node
+    diagonal = real_part(_diagonal(x)).node
     top, bottom = (Expr(build.shrink(diagonal, [(i, i + h), (0, batch)])) for i in (0, h))
     block = Expr(build.shrink(x.node, [(0, h), (h, n), (0, batch)]))
-    return _rotation(top, bottom, _diagonal(block))
+    cross = _diagonal(block)
+    sizes = where(_indices(x.shape, 0).eq(_indices(x.shape, 1)), 0, size_of(x))
+    least = Expr(build.reduce(sizes.node, ops.MAX, [0, 1])) * _LEAST
+    is_small = size_of(cross) < Expr(build.expand(least.node, cross.shape))
+    return _rotation(top, bottom, where(is_small, 0, cross))
 
 
 def _one_sided(x: Expr) -> Rotation:
     """The rotations of pairs of columns that make them orthogonal."""
     left, right = _halves(x)
-    return _rotation(_sum(_square(left), 0), _sum(_square(right), 0), _sum(_conj(left) * right, 0))
+    return _rotation(_sum(square(left), 0), _sum(square(right), 0), _sum(conj(left) * right, 0))
 
 
 def _rotate(x: Expr, rotation: Rotation) -> Expr:
     """Rotate pairs of columns of the two halves."""
     left, right = _halves(x)
-    cosine, sine, phase = (_across(r, left.shape) for r in rotation)
-    right = _conj(phase) * right if x.dtype.is_complex else phase * right
-    return _joined([cosine * left - sine * right, sine * left + cosine * right])
+    sine, lack = (_across(r, left.shape) for r in rotation)
+    lack = lack.cast(x.dtype)
+    # what is added is small where the angle is, and so is its error (H. Rutishauser)
+    return _joined([left - (conj(sine) * right + lack * left),
+                    right + (sine * left - lack * right)])
 
 
 def _conjugate(rotation: Rotation) -> Rotation:
-    cosine, sine, phase = rotation
-    return cosine, sine, _conj(phase)
+    sine, lack = rotation
+    return conj(sine), lack
 
 
 def _move_on(x: Expr) -> Expr:
@@ -157,16 +183,15 @@ def _move_on(x: Expr) -> Expr:
 # ---- arrays -------------------------------------------------------------------------------------
 
 
-def _real(x: Expr) -> Expr:
-    return real(x) if x.dtype.is_complex else x
-
-
-def _conj(x: Expr) -> Expr:
-    return complex_functions.conjugate(x) if x.dtype.is_complex else x
-
-
-def _square(x: Expr) -> Expr:
-    return real(x) * real(x) + imag(x) * imag(x) if x.dtype.is_complex else x * x
+def _scaled(x: UOp) -> tuple[UOp, Expr]:
+    """Return matrices times powers of two, so that no square overflows, and what brings them
+    back, for each matrix."""
+    sizes = abs(real(Expr(x))) if x.dtype.is_complex else abs(Expr(x))
+    if x.dtype.is_complex:
+        sizes = maximum(sizes, abs(imag(Expr(x))))
+    scale, back = scale_to_one(Expr(build.reduce(sizes.node, ops.MAX, [0, 1])))
+    factor = build.expand(build.reshape(scale.node, (1, 1, x.shape[2])), x.shape)
+    return (Expr(x) * Expr(factor).cast(x.dtype)).node, back
 
 
 def _sum(x: Expr, axis: int) -> Expr:
@@ -220,7 +245,7 @@ def _hermitian(a: UOp, lower: bool) -> UOp:
     """Return matrices of which one triangle is given by the other."""
     rows, columns = _indices(a.shape, 0), _indices(a.shape, 1)
     x = Expr(a)
-    other = _conj(_transposed(x))
+    other = conj(_transposed(x))
     in_triangle = rows >= columns if lower else rows <= columns
     full = where(in_triangle, x, other)
     if not a.dtype.is_complex:
@@ -231,10 +256,19 @@ def _hermitian(a: UOp, lower: bool) -> UOp:
 def _sorted(values: Expr, matrices: Sequence[Expr], size: int, descending: bool
             ) -> tuple[UOp, list[UOp]]:
     """Return the first ``size`` numbers of each matrix in order, and the columns of matrices
-    (rows, columns, batch) in the same order, as (batch, rows, columns)."""
+    (rows, columns, batch) in the same order, as (batch, rows, columns). A rank is the number of
+    values that are before it, so that no sort is needed, which devices do not have."""
     batch = values.shape[-1]
-    keys = build.permute(build.shrink(values.node, [(0, size), (0, batch)]), (1, 0))
-    ordered, order = build_calls.sort([build.neg(keys) if descending else keys], 1, (0, -1))
+    keys = build.shrink(values.node, [(0, size), (0, batch)])
+    square_shape = (size, size, batch)
+    first, second = (Expr(build.expand(build.reshape(keys, shape), square_shape)) for shape in (
+        (size, 1, batch), (1, size, batch)))
+    is_before = second > first if descending else second < first
+    rows, columns = _indices(square_shape, 0), _indices(square_shape, 1)
+    is_before = is_before | (second.eq(first) & (columns < rows))
+    ranks = _sum(is_before.cast(dtypes.int32), 1)
+    chosen = Expr(build.expand(build.reshape(ranks.node, (1, size, batch)), square_shape)).eq(rows)
+    order = build.permute(_sum(where(chosen, columns, 0), 1).node, (1, 0))
 
     def pick(x: Expr) -> UOp:
         rows = x.shape[0]
@@ -242,4 +276,5 @@ def _sorted(values: Expr, matrices: Sequence[Expr], size: int, descending: bool
         columns = build.permute(_part(x, 0, size).node, (2, 0, 1))
         index = build.expand(build.reshape(order, (batch, 1, size)), shape)
         return build.gather(columns, _indices(shape, 0).node, _indices(shape, 1).node, index)
-    return build.neg(ordered) if descending else ordered, [pick(x) for x in matrices]
+    ordered = build.gather(build.permute(keys, (1, 0)), _indices((batch, size), 0).node, order)
+    return ordered, [pick(x) for x in matrices]

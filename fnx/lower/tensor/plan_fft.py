@@ -26,12 +26,11 @@ from collections.abc import Iterator
 
 from fnx.core.formulas import fft_plan
 from fnx.core.formulas.butterflies import Butterflies, Complex
+from fnx.core.formulas.half_spectrum import from_half_spectrum, to_half_spectrum
 from fnx.core.ir import build, build_calls, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, copy_locs, rebuild
-
-_MIN_ROWS = 16  # as many as there are lanes
 
 
 def plan_fft(fn: UOp, by_stages: bool = False) -> UOp:
@@ -44,15 +43,17 @@ def plan_fft(fn: UOp, by_stages: bool = False) -> UOp:
 
 
 def _expand(node: UOp, by_stages: bool, x: UOp, table: UOp) -> UOp:
-    axis = node.arg.axis
-    outer, n, inner = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:-1]))
+    arg: op_args.Fft = node.arg
+    axis, n = arg.axis, arg.length(x.shape)
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1:-1])
     if not math.prod(x.shape):
-        return x
+        return build.const(0, x.dtype, node.shape)
     plan = fft_plan.plan(n, inner)
     assert plan is not None
-    expansion = (_StageExpansion if by_stages else _Expansion)(
-        table, plan, node.arg.inverse, node.arg.scale)
-    return build.reshape(expansion.run(build.reshape(x, (outer, n, inner, 2))), x.shape)
+    expansion = (_StageExpansion if by_stages else _Expansion)(table, plan, arg.inverse, arg.scale)
+    columns = build.reshape(x, (outer, x.shape[axis], inner, 2))
+    out = expansion.run_real(columns) if arg.real else expansion.run(columns)
+    return build.reshape(out, node.shape)
 
 
 class _Expansion:
@@ -65,14 +66,40 @@ class _Expansion:
         self.inverse, self.scale = inverse, scale
         self.steps: Iterator[fft_plan.Step] = iter(plan.steps)
 
+    def _run_rows(self, x: UOp, n: int, roots: int = -1) -> UOp | None:
+        """Transform rows, if they are many and short."""
+        outer, _, inner, _ = x.shape
+        step = self.plan.rows
+        if inner > 1 or step is None or outer < fft_plan.MIN_ROWS or not self.takes_rows:
+            return None
+        rows = build.reshape(x, (1, outer, x.shape[1], 2))
+        scale = self.scale / 2 if roots >= 0 and not self.inverse else self.scale
+        out = self.step(rows, step, (1, n, outer), fft_plan.kinds(n), scale, roots)
+        return build.reshape(out, (outer, out.shape[2], 1, 2))
+
+    def run_real(self, x: UOp) -> UOp:
+        """Transform pairs of neighbors in real columns, or back."""
+        outer, n, inner, _ = x.shape
+        n -= self.inverse
+        start = self.table.shape[0] - 2 * (n + 1)
+        by_rows = self._run_rows(x, n, start)
+        if by_rows is not None:
+            return by_rows
+        w = build.shrink(self._part(start, (n + 1, 2)), [(0, n), (0, 2)])
+        c, s = [build.expand(build.reshape(build.shrink(w, [(0, n), (i, i + 1)]), (1, n, 1)),
+                             (outer, n, inner)) for i in range(2)]
+        if self.inverse:
+            return self.run(_join(from_half_spectrum(_parts(x), (c, s), 1)))
+        self.scale /= 2
+        return _join(to_half_spectrum(_parts(self.run(x)), (c, s), 1))
+
     def run(self, x: UOp) -> UOp:
         """Transform x[outer, n, inner, 2] along its second axis."""
         outer, n, inner, _ = x.shape
         plan = self.plan
-        if inner == 1 and plan.rows is not None and outer >= _MIN_ROWS and self.takes_rows:
-            rows = build.reshape(x, (1, outer, n, 2))
-            out = self.step(rows, plan.rows, (1, n, outer), fft_plan.kinds(n), self.scale)
-            return build.reshape(out, x.shape)
+        by_rows = self._run_rows(x, n)
+        if by_rows is not None:
+            return by_rows
         if fft_plan.is_column(n, inner):
             return self.step(x, next(self.steps), (outer, n, inner), plan.kinds, self.scale)
         if inner > 1:
@@ -85,10 +112,14 @@ class _Expansion:
         return build.reshape(self.run(build.reshape(out, (outer, step.inner, step.n, 2))), x.shape)
 
     def step(self, x: UOp, step: fft_plan.Step, lengths: tuple[int, int, int],
-             kinds: tuple[int, ...], scale: float) -> UOp:
+             kinds: tuple[int, ...], scale: float, roots: int = -1) -> UOp:
         arg = op_args.FftStep("fft", x.dtype, lengths, kinds, fft_plan.radices(step.n), step.table,
-                              step.twiddles, step is self.plan.rows, self.inverse, scale)
+                              step.twiddles, step is self.plan.rows, self.inverse, scale, roots)
         return build_calls.fft_step(x, self.table, arg)
+
+    def _part(self, start: int, shape: tuple[int, ...]) -> UOp:
+        """Return a part of the table."""
+        return build.reshape(build.shrink(self.table, [(start, start + math.prod(shape))]), shape)
 
 
 class _StageExpansion(_Expansion):
@@ -97,10 +128,9 @@ class _StageExpansion(_Expansion):
     takes_rows = False
 
     def step(self, x: UOp, step: fft_plan.Step, lengths: tuple[int, int, int],
-             kinds: tuple[int, ...], scale: float) -> UOp:
+             kinds: tuple[int, ...], scale: float, roots: int = -1) -> UOp:
         outer, n, inner = lengths
-        numbers = [build.reshape(build.shrink(x, [*[(0, m) for m in lengths], (i, i + 1)]), lengths)
-                   for i in range(2)]
+        numbers = _parts(x)
         sign = -1.0 if self.inverse else 1.0
         re, im = numbers[0], build.mul(numbers[1], build.const_like(numbers[1], sign))
         q, at = 1, step.table
@@ -116,11 +146,7 @@ class _StageExpansion(_Expansion):
             value = self._twiddled(value, step, lengths)
         re, im = [build.mul(v, build.const_like(v, f)) if f != 1.0 else v
                   for v, f in zip(value, (scale, scale * sign))]
-        return build.concat([build.reshape(v, (*shape, 1)) for v in (re, im)], 3)
-
-    def _part(self, start: int, shape: tuple[int, ...]) -> UOp:
-        """Return a part of the table."""
-        return build.reshape(build.shrink(self.table, [(start, start + math.prod(shape))]), shape)
+        return _join((build.reshape(re, shape), build.reshape(im, shape)))
 
     def _stage(self, r: int, m: int, q: int, table: int, x: Complex) -> Complex:
         outer, _, _, _, inner = x[0].shape
@@ -154,6 +180,18 @@ class _StageExpansion(_Expansion):
         product = graph.times(value, graph.times(factors[0], factors[1]))
         re, im = [build.permute(build.reshape(v, lengths), (0, 2, 1)) for v in product]
         return re, im
+
+
+def _parts(x: UOp) -> Complex:
+    """Return the real and the imaginary parts of x[outer, n, inner, 2]."""
+    shape = x.shape[:3]
+    re, im = [build.reshape(build.shrink(x, [*[(0, m) for m in shape], (i, i + 1)]), shape)
+              for i in range(2)]
+    return re, im
+
+
+def _join(parts: Complex) -> UOp:
+    return build.concat([build.reshape(v, (*v.shape, 1)) for v in parts], 3)
 
 
 class _Graph(Butterflies):

@@ -7,8 +7,9 @@
 
 So vectors hold the same element of as many matrices as they have lanes, and what is computed before
 and after is part of the same kernel. A routine that reads results of another one takes their
-elements as they are: a solution needs no factors in memory. On the host a call of LAPACK is better
-for a few matrices, which fill no vector; other targets have no LAPACK. The formulas are in
+elements as they are: a solution needs no factors in memory. On the host that pays while the
+elements of a matrix stay in registers. Larger ones are computed by loops (interleave_linalg.py),
+and a few matrices, which fill no vector, by LAPACK; other targets have neither. The formulas are in
 core/formulas/small_matrices.py; eigenvalues and singular values are found by a loop of rotations
 (jacobi.py).
 
@@ -23,7 +24,7 @@ core/formulas/small_matrices.py; eigenvalues and singular values are found by a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.formulas.small_matrices import UNROLLED, Matrix
@@ -33,7 +34,8 @@ from fnx.core.ir.linalg import matrix_lengths, signature
 from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
-from fnx.lower.tensor import jacobi
+from fnx.lower.emit.linalg import is_interleaved
+from fnx.lower.tensor import jacobi, linalg_loops
 
 ROTATED = frozenset({"eigh", "eigvalsh", "svd", "svdvals"})
 MAX_SIZE = 8  # rows or columns of a matrix; the code grows with the cube
@@ -44,10 +46,13 @@ def unroll_linalg(fn: UOp, target: Target) -> UOp:
     matrices: dict[UOp, Matrix] = {}  # results of routines, element by element
 
     def replace(node: UOp, src: tuple[UOp, ...]) -> Sequence[UOp] | None:
-        if node.op is not ops.LINALG or not _is_small(node, target):
+        if node.op is not ops.LINALG:
             return None
-        return _unroll(node, src, matrices)
-    if not any(n.op is ops.LINALG and _is_small(n, target) for n in toposort(fn.src)):
+        unrolled = _unroll(node, src, matrices) if _is_small(node, target) else None
+        if unrolled is None and linalg_loops.is_loop(node.arg, target):
+            return _loop(node, src)
+        return unrolled
+    if not any(n.op is ops.LINALG for n in toposort(fn.src)):
         return fn
     return fn.with_operands(tuple(replace_results(fn.src, replace)))
 
@@ -59,17 +64,24 @@ def _is_small(node: UOp, target: Target) -> bool:
         return False
     batch, lengths = matrix_lengths(arg.routine, arg.options, arg.ins)
     n_matrices, itemsize = math.prod(batch), arg.ins[0][1].real.itemsize
-    fills_vectors = n_matrices >= target.vector_lanes(itemsize) if target.kind == "host" else True
-    return n_matrices > 0 and fills_vectors and all(
-        0 < lengths[letter] <= MAX_SIZE for letter in lengths if letter in "mnk")
+    if not n_matrices or not all(0 < lengths[a] <= MAX_SIZE for a in lengths if a in "mnk"):
+        return False
+    if target.kind != "host":
+        return True
+    if n_matrices < target.vector_lanes(itemsize):
+        return False
+    elements = math.prod([lengths[a] for a in signature(arg.routine, arg.options).ins[0][1]])
+    return arg.routine not in ROTATED and elements <= target.vector_registers or \
+        not is_interleaved(arg, target)
 
 
 def _unroll(node: UOp, src: Sequence[UOp], matrices: dict[UOp, Matrix]) -> list[UOp] | None:
     arg = node.arg
-    if arg.routine in ROTATED:
-        return _rotate(arg, src[0])
-    sig = signature(arg.routine, arg.options)
     batch, lengths = matrix_lengths(arg.routine, arg.options, arg.ins)
+    if arg.routine in ROTATED:
+        is_wider = "full" in arg.options and lengths["m"] != lengths["n"]
+        return None if is_wider else _rotate(arg, src[0], _unrolled_qr)
+    sig = signature(arg.routine, arg.options)
     sides = lengths.get("r", 0)
     columns = sides if sides > MAX_SIZE else None  # an axis of the elements; few are unrolled, too
     operands = [_elements(x, axes, batch, columns, matrices) for x, (_, axes) in zip(src, sig.ins)]
@@ -85,7 +97,25 @@ def _unroll(node: UOp, src: Sequence[UOp], matrices: dict[UOp, Matrix]) -> list[
     return nodes
 
 
-def _rotate(arg: Any, a: UOp) -> list[UOp] | None:
+def _loop(node: UOp, src: Sequence[UOp]) -> list[UOp] | None:
+    """Return the results of a routine by loops over columns."""
+    arg = node.arg
+    if arg.routine in ROTATED:
+        return _rotate(arg, src[0], lambda x: linalg_loops.qr(
+            ("full",) if "full" in arg.options else (), x))
+    batch, _ = matrix_lengths(arg.routine, arg.options, arg.ins)
+    flat = [build.reshape(x, (math.prod(batch), *x.shape[len(batch):])) for x in src]
+    results = linalg_loops.LOOPS[arg.routine](arg.options, *flat)
+    return results and [build.reshape(x, shape) for x, (shape, _) in zip(results, arg.outs)]
+
+
+def _unrolled_qr(x: UOp) -> list[UOp]:
+    factors = _unroll(build_calls.linalg("qr", [x])[0].src[0], [x], {})
+    assert factors is not None
+    return factors
+
+
+def _rotate(arg: Any, a: UOp, qr: Callable[[UOp], Sequence[UOp] | None]) -> list[UOp]:
     """Return eigenvalues or singular values, and vectors, by Jacobi rotations."""
     *batch, m, n = a.shape
     flat = build.reshape(a, (math.prod(batch), m, n))
@@ -94,14 +124,12 @@ def _rotate(arg: Any, a: UOp) -> list[UOp] | None:
         return [build.reshape(x, shape) for x, (shape, _) in zip(nodes, arg.outs)]
     if arg.routine in ("eigh", "eigvalsh"):
         return results(*jacobi.eigh(flat, "lower" in arg.options))
-    if "full" in arg.options and m != n:
-        return None
     values, left, right = jacobi.svd(flat if m >= n else jacobi.adjoint(flat))
     if arg.routine == "svdvals":
         return results(values)
     # the triangular factor of orthogonal columns is diagonal; its signs belong to the columns, and
     # a column of zeros gets a direction
-    factors = _unroll(build_calls.linalg("qr", [left])[0].src[0], [left], {})
+    factors = qr(left)
     assert factors is not None
     left = jacobi.scaled_by_phase(*factors)
     first, second = (left, right) if m >= n else (right, left)

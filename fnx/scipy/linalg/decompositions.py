@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import fnx.numpy as jnp
+from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -12,6 +15,7 @@ from fnx.core.array.promotion import promote_arrays
 from fnx.core.ir import dtypes
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.lax import linalg as lax_linalg
+from fnx.lax.control_flow import fori_loop
 from fnx.numpy.decompositions import (
     adjoint,
     apply_routine,
@@ -19,6 +23,7 @@ from fnx.numpy.decompositions import (
     eigen_decomposition,
     singular_values,
     symmetrize,
+    transpose,
 )
 from fnx.numpy.linear_systems import solve_matrices
 from fnx.transforms.custom.jvp import custom_jvp
@@ -50,8 +55,8 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
      [0. 2.]]
     """
     x = as_matrices("cholesky", a, square=True)
-    factor, = apply_routine("cholesky", x if lower else adjoint(x))
-    return factor if lower else adjoint(factor)
+    factor, = apply_routine("cholesky", x if lower else transpose(x))
+    return factor if lower else transpose(factor)
 
 
 @_docstr("The triangular factors and ``lower``, for ``cho_solve``.")
@@ -87,6 +92,14 @@ def eigh(a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_o
     return parts[0] if eigvals_only else parts
 
 
+def _check_range(select_range: Any) -> None:
+    if select_range is not None and not (
+            isinstance(select_range, Sequence) and len(select_range) == 2
+            and all(isinstance(x, numbers.Real) for x in select_range)):
+        raise ArgumentError("expected select_range as a pair of numbers or None, got "
+                            f"{select_range!r}")
+
+
 @_docstr("The eigenvalues, ascending, and the vectors unless ``eigvals_only``.",
          ("ShapeError: the lengths do not match.", "ArgumentError: the selection is not valid.",
           'NotBuiltError: ``select`` is "v".'),
@@ -103,6 +116,10 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, 
     >>> print(jsp.linalg.eigh_tridiagonal(jnp.zeros(2), jnp.ones(1), eigvals_only=True))
     [-1.  1.]
     """
+    arguments.check_optional("tol", tol, numbers.Real, "a number")
+    _check_range(select_range)
+    if key is not None:
+        asarray(key)
     x, y = promote_arrays("eigh_tridiagonal", asarray(d), asarray(e))
     if x.ndim != 1 or y.shape != (max(0, x.shape[0] - 1),):
         raise ShapeError("eigh_tridiagonal: expected vectors of n and n - 1 elements, got shapes "
@@ -199,6 +216,7 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = "
     """
     if mode not in ("full", "economic", "r"):
         raise ArgumentError(f'expected mode "full", "economic" or "r", got {mode!r}')
+    arguments.check_optional("lwork", lwork, int, "an int")
     x = as_matrices("qr", a)
     parts = lax_linalg.qr(x, pivoting=pivoting, full_matrices=mode != "economic")
     return parts[1:] if mode == "r" else parts
@@ -256,6 +274,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
     >>> print(jsp.linalg.svd(jnp.asarray([[0.0, 2.0], [1.0, 0.0]]), compute_uv=False))
     [2. 1.]
     """
+    arguments.check_choice("lapack_driver", lapack_driver, ("gesdd", "gesvd"))
     return singular_values(as_matrices("svd", a), full_matrices, compute_uv)
 
 
@@ -271,14 +290,34 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     """Convert a real Schur form to a complex one, which is triangular.
 
     >>> t, z = jsp.linalg.rsf2csf(jnp.asarray([[0.0, -1.0], [1.0, 0.0]]), jnp.eye(2))
-    >>> print(abs(jnp.diagonal(t)))
+    >>> print(abs(jnp.diagonal(t)).round(3))
     [1. 1.]
     """
     t, z = as_matrices("rsf2csf", T, square=True), as_matrices("rsf2csf", Z, square=True)
     if t.shape != z.shape:
         raise ShapeError(f"rsf2csf: expected equal shapes, got {t.shape} and {z.shape}")
-    form, vectors = apply_routine("schur", to_complex(t))
-    return form, to_complex(z) @ vectors
+    t, z = to_complex(t), to_complex(z)
+    n = t.shape[-1]
+    if n < 2:
+        return t, z
+    form, vectors = fori_loop(0, n - 1, lambda i, both: _rotate(n - 1 - i, *both), (t, z))
+    return jnp.triu(form), vectors
+
+
+def _rotate(m: Any, t: Array, z: Array) -> tuple[Array, Array]:
+    """Make the element t[m, m - 1] zero by a rotation of two columns and two rows, as SciPy."""
+    at = m - 1 + jnp.arange(2)
+    block = jnp.take(jnp.take(t, at, -1), at, -2)
+    below, last = block[..., 1, 0], block[..., 1, 1]
+    first = apply_routine("eigvals", block)[0][..., 0] - last
+    radius = jnp.sqrt(abs(first) ** 2 + abs(below) ** 2)
+    small = abs(below) <= jnp.finfo(t.dtype).eps * (abs(block[..., 0, 0]) + abs(last))
+    safe = jnp.where(small, 1, radius)
+    c, s = jnp.where(small, 1, first / safe), jnp.where(small, 0, below / safe)
+    turn = jnp.stack([jnp.stack([jnp.conj(c), s], -1), jnp.stack([-s, c], -1)], -2)
+    t = t.at[..., at, :].set(turn @ t[..., at, :])
+    t = t.at[..., at].set(t[..., at] @ adjoint(turn)).at[..., m, m - 1].set(0)
+    return t, z.at[..., at].set(z[..., at] @ adjoint(turn))
 
 
 @custom_jvp[[Array], Array]
@@ -321,6 +360,8 @@ def polar(a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float
     if side not in ("right", "left") or method not in ("qdwh", "svd"):
         raise ArgumentError('expected side "right" or "left" and method "qdwh" or "svd", got '
                             f"{side!r} and {method!r}")
+    arguments.check_optional("eps", eps, numbers.Real, "a number")
+    arguments.check_optional("max_iterations", max_iterations, int, "an int")
     x = as_matrices("polar", a)
     wide = x.shape[-2] < x.shape[-1]
     u = adjoint(_unitary_factor(adjoint(x))) if wide else _unitary_factor(x)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fnx.numpy as jnp
+from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -94,6 +95,7 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
     >>> print(rate)
     [[1.]]
     """
+    arguments.check_choice("method", method, ("SPS", "blockEnlarge", None))
     a, e = promote_arrays("expm_frechet", asarray(A), asarray(E))
     as_matrices("expm_frechet", a, square=True)
     if a.shape != e.shape:

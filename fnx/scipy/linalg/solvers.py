@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import fnx.numpy as jnp
+from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -38,9 +39,11 @@ def _triangular(a: Array, b: Array, lower: bool, transpose: bool, unit: bool = F
 
 def _cho_solve(c: Array, b: Array, lower: bool) -> Array:
     """Solve with c and its conjugate transpose; c is on the left of c.conj().T if it is lower."""
-    other = jnp.conj(c)
-    y = _triangular(c if lower else other, b, lower, not lower)
-    return _triangular(other if lower else c, y, lower, lower)
+    def solve_adjoint(b: Array) -> Array:
+        return jnp.conj(_triangular(c, jnp.conj(b), lower, True))
+    if lower:
+        return solve_adjoint(_triangular(c, b, lower, False))
+    return _triangular(c, solve_adjoint(b), lower, False)
 
 
 @_docstr(c_and_lower="what ``cho_factor`` returns.")
@@ -142,6 +145,7 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
     >>> print(jsp.linalg.solve_sylvester(jnp.eye(1), jnp.eye(1), jnp.ones((1, 1))))
     [[0.5]]
     """
+    arguments.check_number("tol", tol)
     if method not in ("schur", "eigen"):
         raise ArgumentError(f'expected method "schur" or "eigen", got {method!r}')
     a, b, c = promote_arrays("solve_sylvester", *map(asarray, (A, B, C)))
@@ -167,6 +171,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
     >>> print(jsp.linalg.solve_triangular(a, jnp.asarray([1.0, 6.0]), lower=True))
     [1. 1.]
     """
+    arguments.check_optional_bool("debug", debug)
     if trans not in (0, 1, 2, "N", "T", "C"):
         raise ArgumentError(f'expected trans 0, 1, 2, "N", "T" or "C", got {trans!r}')
     matrices, columns, is_vector = broadcast_system("solve_triangular", a, b)

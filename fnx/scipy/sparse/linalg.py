@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 from fnx.flatten_util import ravel_pytree
 from fnx.lax.control_flow import fori_loop, scan, while_loop
 from fnx.lax.implicit import custom_linear_solve
@@ -100,7 +100,7 @@ def _solve_with(iterate: Callable[..., Any], A: LinearOperator, b: Any, x0: Any,
     inverse = (lambda x: x) if M is None else _as_function("M", M)
 
     def solve(matvec: Callable[[Any], Any], b: Any, start: Any) -> Any:
-        bound = jnp.maximum(tol ** 2 * _dot(b, b), atol ** 2)  # of this b: tangents are small
+        bound = jnp.maximum(tol ** 2 * _square(b), atol ** 2)  # of this b: tangents are small
         return iterate(matvec, b, start, inverse=inverse, bound=bound, steps=steps)
 
     def forward(matvec: Callable[[Any], Any], b: Any) -> Any:
@@ -108,7 +108,9 @@ def _solve_with(iterate: Callable[..., Any], A: LinearOperator, b: Any, x0: Any,
 
     def backward(matvec: Callable[[Any], Any], b: Any) -> Any:
         return solve(matvec, b, tree.map(jnp.zeros_like, b))
-    return custom_linear_solve(matvec, b, forward, backward, symmetric), None
+
+    real = not any(jnp.iscomplexobj(x) for x in tree.leaves(b))  # else A.T is conj(A)
+    return custom_linear_solve(matvec, b, forward, backward, symmetric and real), None
 
 
 def _as_function(name: str, A: LinearOperator) -> Callable[[Any], Any]:
@@ -126,6 +128,11 @@ def _dot(x: Any, y: Any) -> Array:
     return sum((jnp.vdot(a, b) for a, b in pairs), jnp.zeros(()))
 
 
+def _square(x: Any) -> Array:
+    """Return the square of a norm."""
+    return _dot(x, x).real
+
+
 def _axpy(x: Any, scale: Array, y: Any) -> Any:
     """Return x + scale * y for pytrees."""
     return tree.map(lambda a, b: a + scale.astype(b.dtype) * b, x, y)
@@ -135,7 +142,7 @@ def _cg(matvec: Callable[[Any], Any], b: Any, x: Any, *,
         inverse: Callable[[Any], Any], bound: Array, steps: int) -> Any:
     def unsolved(state: Any) -> Any:
         _, r, _, _, k = state
-        return (_dot(r, r) > bound) & (k < steps)
+        return (_square(r) > bound) & (k < steps)
 
     def step(state: Any) -> Any:
         x, r, p, gamma, k = state
@@ -155,7 +162,7 @@ def _bicgstab(matvec: Callable[[Any], Any], b: Any, x: Any, *,
               inverse: Callable[[Any], Any], bound: Array, steps: int) -> Any:
     def unsolved(state: Any) -> Any:
         _, r, _, _, rho, k = state
-        return (_dot(r, r) > bound) & (rho != 0) & (k < steps)
+        return (_square(r) > bound) & (rho != 0) & (k < steps)
 
     def step(state: Any) -> Any:
         x, r, shadow, p, rho, k = state
@@ -165,7 +172,7 @@ def _bicgstab(matvec: Callable[[Any], Any], b: Any, x: Any, *,
         s = _axpy(r, -alpha, v)
         s_hat = inverse(s)
         t = matvec(s_hat)
-        square = _dot(t, t)
+        square = _square(t)
         omega = jnp.where(square > 0, _dot(t, s) / jnp.where(square > 0, square, 1), 0)
         x = _axpy(_axpy(x, alpha, p_hat), omega, s_hat)
         r = _axpy(s, -omega, t)
@@ -187,7 +194,7 @@ def _gmres(matvec: Callable[[Any], Any], b: Any, x: Any, *, restart: int,
 
     def unsolved(state: Any) -> Any:
         _, r, k = state
-        return (_dot(r, r) > bound) & (k < steps)
+        return (_square(r) > bound) & (k < steps)
 
     def step(state: Any) -> Any:
         x, r, k = state
@@ -206,21 +213,21 @@ def _gmres_cycle(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
     this basis triangular (R); they also apply to g, which is r in this basis.
     """
     def norm(v: Array) -> Array:
-        return jnp.sqrt(jnp.vdot(v, v))
+        return jnp.sqrt(jnp.vdot(v, v).real)
 
     def column(state: Any, k: Any) -> tuple[Any, None]:
         Q, R, rotations, g = state
         q, h = apply(Q[k]), jnp.zeros_like(g)
         old_norm = norm(q)
         for _ in range(2):  # orthogonalize twice against rounding errors
-            coeffs = Q @ q
+            coeffs = jnp.conj(Q) @ q
             q, h = q - coeffs @ Q, h + coeffs
         size = norm(q)
         is_independent = size > 10 * jnp.finfo(q.dtype).eps * old_norm
         Q = Q.at[k + 1].set(jnp.where(is_independent, q / jnp.where(is_independent, size, 1), 0))
         h = fori_loop(0, m, lambda i, h: _rotate(h, i, rotations[i]),
                       h.at[k + 1].set(jnp.where(is_independent, size, 0)))
-        radius = jnp.hypot(h[k], h[k + 1])
+        radius = jnp.hypot(jnp.abs(h[k]), jnp.abs(h[k + 1]))
         rotation = jnp.where(radius > 0,
                              jnp.stack([h[k], h[k + 1]]) / jnp.where(radius > 0, radius, 1),
                              jnp.stack([jnp.ones_like(radius), jnp.zeros_like(radius)]))
@@ -243,4 +250,8 @@ def _gmres_cycle(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
 def _rotate(v: Array, i: Any, rotation: Array) -> Array:
     """Apply a Givens rotation (c, s) to elements i and i + 1; its own makes v[i + 1] zero."""
     a, b, (c, s) = v[i], v[i + 1], rotation
-    return v.at[i].set(c * a + s * b).at[i + 1].set(c * b - s * a)
+    return v.at[i].set(jnp.conj(c) * a + jnp.conj(s) * b).at[i + 1].set(c * b - s * a)
+
+
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

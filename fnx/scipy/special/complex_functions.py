@@ -14,50 +14,9 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import promote_arrays
 from fnx.core.support.errors import DTypeError, NotBuiltError
-from fnx.transforms.custom.jvp import custom_jvp
+from fnx.lax.complex_special_functions import faddeeva
 
 __all__ = ["sph_harm_y", "wofz"]
-
-WOFZ_TERMS = 64
-
-
-def _rational_coefficients(terms: int) -> tuple[float, np.ndarray]:
-    """Return L and the coefficients of a polynomial in (L + i z) / (L - i z), highest first."""
-    count = 2 * terms
-    scale = math.sqrt(terms / math.sqrt(2))
-    angles = np.arange(1 - count, count) * math.pi / count
-    t = scale * np.tan(angles / 2)
-    samples = np.exp(-t * t) * (scale * scale + t * t)
-    transform = np.fft.fft(np.fft.fftshift(np.concatenate([[0.0], samples]))).real / (2 * count)
-    return scale, transform[1:terms + 1][::-1].copy()
-
-
-_SCALE, _COEFFICIENTS = _rational_coefficients(WOFZ_TERMS)
-
-
-@custom_jvp[[Array], Array]
-def _faddeeva(z: Array) -> Array:
-    """Return w(z): by a rational function above the real axis, by w(z) = 2 exp(-z z) - w(-z) below.
-    """
-    lower = z.imag < 0
-    upper = jnp.where(lower, -z, z)
-    iz = lax.complex(-upper.imag, upper.real)
-    denominator = _SCALE - iz
-    ratio = (_SCALE + iz) / denominator
-    total = jnp.full_like(z, _COEFFICIENTS[0])
-    for coefficient in _COEFFICIENTS[1:]:
-        total = total * ratio + float(coefficient)
-    w = 2 * total / (denominator * denominator) + (1 / math.sqrt(math.pi)) / denominator
-    safe = jnp.where(lower, z, 0)
-    return jnp.where(lower, 2 * jnp.exp(-safe * safe) - w, w)
-
-
-@_faddeeva.defjvp
-def _faddeeva_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (z,), (tangent,) = primals, tangents
-    w = _faddeeva(z)
-    return w, tangent * (-2 * z * w + 2j / math.sqrt(math.pi))
-
 
 @public_api
 def wofz(z: ArrayLike) -> Array:
@@ -82,7 +41,7 @@ def wofz(z: ArrayLike) -> Array:
     if not x._dtype.is_complex:
         x, = promote_arrays("wofz", x)
         x = lax.complex(x, jnp.zeros_like(x))
-    return _faddeeva(x)
+    return faddeeva(x)
 
 
 @public_api

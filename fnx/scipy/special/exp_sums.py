@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import fnx.nn as nn
-import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.promotion import as_float
 from fnx.lax.special_functions import IMPORTS
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
@@ -19,7 +16,7 @@ _reduce_docstr = DocTemplate(
     x="an Array or array-like.", a="an Array or array-like.",
     axis="the axes to reduce; None: all.", b="factors of the exponentials.",
     return_sign="also return the sign.", where="a mask of elements to include.",
-    returns="An Array of a float dtype.", imports=IMPORTS,
+    returns="An Array of a float dtype.", imports=f"fnx.numpy as jnp, {IMPORTS}",
     raises=("AxisError: the axis is out of range.",))
 
 
@@ -32,16 +29,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
     >>> print(special.logsumexp(jnp.zeros(2)))
     0.6931472
     """
-    if not return_sign:
-        return nn.logsumexp(a, axis, b, keepdims, where)
-    x = as_float(a)
-    masked = x if where is None else jnp.where(where, x, -math.inf)
-    max_value = jnp.max(masked, axis, keepdims=True)
-    max_value = jnp.where(jnp.isfinite(max_value), max_value, 0)
-    total = jnp.sum(jnp.exp(masked - max_value) * (1 if b is None else b), axis, keepdims=True)
-    size = jnp.log(jnp.abs(total)) + max_value
-    results = size, jnp.sign(total)
-    return results if keepdims else tuple([y.squeeze(axis) for y in results])
+    return nn.logsumexp(a, axis, b, keepdims, return_sign, where)
 
 
 @_reduce_docstr("An Array of the shape of x, of a float dtype.")

@@ -24,7 +24,7 @@ from fnx.core.array.promotion import promote_operands
 from fnx.core.support.errors import lazy_module
 
 __all__ = ["Distribution", "counts_np", "counts_p", "points", "points_ab", "points_df",
-           "promote_floats", "quantiles"]
+           "probabilities", "promote_floats", "quantiles"]
 
 P = ParamSpec("P")
 
@@ -94,7 +94,7 @@ class Distribution:
                  result: float, example: str = "") -> Callable[P, Array]:
         """Give a function its name, signature and docstring, and the checks of the public API."""
         example = example or self._example
-        if "q" in signature.parameters:
+        if name in ("ppf", "isf"):
             example = f"0.75{example[example.index(', '):]}" if ", " in example else "0.75"
         lines = [f"Return {_SUMMARIES[name]}.", "",
                  *([">>> import fnx.numpy as jnp"] if "jnp" in example else []),
@@ -128,6 +128,10 @@ def points(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> list[Array
 
 def quantiles(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> list[Array]:
     return promote_floats(q, loc, scale)
+
+
+def probabilities(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> list[Array]:
+    return promote_floats(p, loc, scale)
 
 
 def points_df(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
 from fnx.nn import log1mexp
-from fnx.scipy.stats.distribution import Distribution, points, quantiles
+from fnx.scipy.stats.distribution import Distribution, points, probabilities
 
 _gumbel_l = Distribution(__name__, "0.5")
 
@@ -31,10 +31,10 @@ def logsf(x: Array, loc: Array, scale: Array) -> Array:
     return jnp.where(scale > 0, -jnp.exp((x - loc) / scale), jnp.nan)
 
 
-@_gumbel_l(quantiles, 0.3266)
-def ppf(q: Array, loc: Array, scale: Array) -> Array:
-    quantile = loc + scale * jnp.log(-jnp.log1p(-q))
-    return jnp.where((q > 0) & (q < 1) & (scale > 0), quantile, jnp.nan)
+@_gumbel_l(probabilities, 0.3266)
+def ppf(p: Array, loc: Array, scale: Array) -> Array:
+    quantile = loc + scale * jnp.log(-jnp.log1p(-p))
+    return jnp.where((p > 0) & (p < 1) & (scale > 0), quantile, jnp.nan)
 
 
 pdf = _gumbel_l.exp(logpdf, 0.317)

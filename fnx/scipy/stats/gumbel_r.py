@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
 from fnx.nn import log1mexp
-from fnx.scipy.stats.distribution import Distribution, points, quantiles
+from fnx.scipy.stats.distribution import Distribution, points, probabilities
 
 _gumbel_r = Distribution(__name__, "0.5")
 
@@ -31,10 +31,10 @@ def logsf(x: Array, loc: Array, scale: Array) -> Array:
     return log1mexp(-logcdf(x, loc, scale))
 
 
-@_gumbel_r(quantiles, 1.2459)
-def ppf(q: Array, loc: Array, scale: Array) -> Array:
-    quantile = loc - scale * jnp.log(-jnp.log(q))
-    return jnp.where((q > 0) & (q < 1) & (scale > 0), quantile, jnp.nan)
+@_gumbel_r(probabilities, 1.2459)
+def ppf(p: Array, loc: Array, scale: Array) -> Array:
+    quantile = loc - scale * jnp.log(-jnp.log(p))
+    return jnp.where((p > 0) & (p < 1) & (scale > 0), quantile, jnp.nan)
 
 
 pdf = _gumbel_r.exp(logpdf, 0.3307)

@@ -121,7 +121,8 @@ class gaussian_kde:
         Raises:
             ShapeError: the dimensions differ.
         """
-        return nn.logsumexp(self._log_kernels(x) + jnp.log(self.weights), axis=1)
+        total: Array = nn.logsumexp(self._log_kernels(x) + jnp.log(self.weights), axis=1)
+        return total
 
     def _log_kernels(self, points: ArrayLike) -> Array:
         """Return the logarithms of the normal densities, of shape (points, data)."""

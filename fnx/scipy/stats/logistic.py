@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
 from fnx.scipy.special import expit, logit
-from fnx.scipy.stats.distribution import Distribution, points, quantiles
+from fnx.scipy.stats.distribution import Distribution, points
 
-_logistic = Distribution(__name__, "0.5")
+_logistic = Distribution(
+    __name__, "0.5", x="the points; of ``ppf`` and ``isf`` probabilities, from 0 to 1.")
 
 
 @_logistic(points, -1.4482)
@@ -26,14 +27,14 @@ def sf(x: Array, loc: Array, scale: Array) -> Array:
     return expit((loc - x) / scale)
 
 
-@_logistic(quantiles, 1.0986)
-def ppf(q: Array, loc: Array, scale: Array) -> Array:
-    return logit(q) * scale + loc
+@_logistic(points, 1.0986)
+def ppf(x: Array, loc: Array, scale: Array) -> Array:
+    return logit(x) * scale + loc
 
 
-@_logistic(quantiles, -1.0986)
-def isf(q: Array, loc: Array, scale: Array) -> Array:
-    return -logit(q) * scale + loc
+@_logistic(points, -1.0986)
+def isf(x: Array, loc: Array, scale: Array) -> Array:
+    return -logit(x) * scale + loc
 
 
 pdf = _logistic.exp(logpdf, 0.235)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import tree
+from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -25,9 +26,6 @@ from fnx.core.support.errors import (
     ShapeError,
 )
 from fnx.core.support.record import Record
-
-# The dtype of the gradient of an integer, which carries no information, as in JAX.
-FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 class Float0(np.ndarray[Any, Any]):
@@ -99,8 +97,9 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
     if not array._dtype.is_inexact and not allow_int:
         raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{array._aval}",
-                        hint="convert it with .astype(float32), choose other arguments with "
-                             "argnums, or pass allow_int=True")
+                        hint=(f"write {float(x)}" if type(x) is int else
+                              "convert it with .astype(float32)") +
+                        ", choose other arguments with argnums, or pass allow_int=True")
     return array
 
 
@@ -149,9 +148,11 @@ def fix_others(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     >>> fix_others(pow, (2, 3, 5), {}, [1])(4)
     1
     """
-    def g(*values: Any) -> Any:
-        filled = list(args)
-        for i, x in zip(argnums, values):
+    fixed = args
+
+    def g(*args: Any) -> Any:  # errors call its arguments by this name
+        filled = list(fixed)
+        for i, x in zip(argnums, args):
             filled[i] = x
         return f(*filled, **kwargs)
     return g

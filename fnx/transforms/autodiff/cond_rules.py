@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core.ir import build, build_calls
-from fnx.core.ir.build_calls import Nodes, build_function
+from fnx.core.ir.build_calls import Nodes, build_function, derived_function
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.uop import UOp
 from fnx.transforms.autodiff.higher_order import (
@@ -80,8 +80,8 @@ class _CondReverse:
             saved = [zeros_like(node) for node in self.saved]
             for slot, node in zip(slots, branch.src[self.n:]):
                 saved[slot] = node
-            branches.append(build.function([*branch.src[:self.n], *saved], branch.arg.n_params,
-                                           branch.arg.name))
+            branches.append(derived_function(build.function(
+                [*branch.src[:self.n], *saved], branch.arg.n_params, branch.arg.name), branch))
         return build_calls.cond(branches, ins[0], ins[1:], self.arg.name)
 
     def backward(self, read: Reader, sources: Sequence[Source]) -> VjpOuts:

@@ -7,6 +7,9 @@
 Both transpositions are the same step: a function that is linear in some of its operands is
 linearized with respect to these. A rule that is not linear in them is an error.
 
+The rules of primitives of the user's, and of functions that were called outside of all derivatives,
+are traced here, when they are first needed.
+
 Rules that call their own function are unrolled (core/ir/recursive_rules.py) where they are applied.
 """
 
@@ -27,6 +30,7 @@ from fnx.transforms.autodiff.higher_order import (
     Linearized,
     MaskedTangents,
 )
+from fnx.transforms.autodiff.linear_calls import mark_linear_calls
 from fnx.transforms.autodiff.rules import Cotangent, Tangent, zeros_like
 from fnx.transforms.autodiff.transpose_rules import TransposeRuleKey
 
@@ -48,6 +52,10 @@ class CustomOpRule(HigherOrderRule):
     def jvp_all(self, node: UOp, tangents: MaskedTangents, needs_mask: Sequence[int],
                 nonfinite: Container[UOp]
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
+        if node.arg.rule_maker is not None:
+            operands = tangents[len(node.src) - len(accessors.operands(node)):]
+            node = node.arg.rule_maker.with_jvp(node, [t is not None for t in operands])
+            tangents = (*[None] * (len(node.src) - len(operands)), *operands)
         if not node.arg.rules:
             return (yield from _CALL.jvp_all(_as_call(node), (None, *tangents[1:]), needs_mask,
                                              nonfinite))
@@ -95,11 +103,15 @@ class CustomOpRule(HigherOrderRule):
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
                   needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+        if node.arg.rule_maker is not None:
+            node = node.arg.rule_maker.with_vjp(node, [a in active
+                                                      for a in accessors.operands(node)],
+                                               [o in out_cts for o in range(len(node.arg.outs))])
         if not node.arg.rules:
             return (yield from _CALL.vjp_forms(_as_call(node), out_cts, active, needs_mask,
                                                nonfinite))
         _reject_active_captures(node, [a in active for a in accessors.operands(node)])
-        if "bwd" in node.arg.rules:
+        if "fwd" in node.arg.rules:
             yield from ()
             return self._user_rules(node, out_cts, active)
         return (yield from self._vjp_by_transpose(node, out_cts, active, needs_mask, nonfinite))
@@ -145,7 +157,7 @@ class CustomOpRule(HigherOrderRule):
         outputs = tuple([outs[o] for o in sorted(out_cts)])
         masked = tuple([outs[o] for o in sorted(out_cts) if out_cts[o].mask is not None])
         risky = tuple([i for i, a in enumerate(args) if a in nonfinite]) if masked else ()
-        rule = self._rule(node, "jvp")
+        rule = mark_linear_calls(self._rule(node, "jvp"), slots.values())
         _reject_tangent_effects(node, rule, tuple(slots.values()))
         form: Linearized = yield rule, TransposeRuleKey(
             tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",

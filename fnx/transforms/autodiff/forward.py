@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.derivations import Derivation, derive, register_derivation, run_derivation
 from fnx.core.ir.uop import UOp, current_loc, toposort
+from fnx.core.support.line_visits import recording
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
 from fnx.transforms.autodiff.derivatives import DERIVATIVES
 from fnx.transforms.autodiff.higher_order import (
@@ -71,6 +72,8 @@ def _jvp_steps(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], nonfinite: 
 
 class _ForwardWalk:
     """One walk: each node gets its primal in the new graph, and its tangent if it is active."""
+
+    kind = "tangent"
 
     def __init__(self, outs: Sequence[UOp], tangents: Mapping[UOp, Tangent],
                  nonfinite: Iterable[UOp], needs_mask: Iterable[UOp]) -> None:
@@ -141,11 +144,14 @@ class _ForwardWalk:
                 self.primals[node], t = primals[node.arg], tangents[node.arg]
                 if t is not None:
                     self.tangents[node] = t
+                    if recording.recorder is not None:
+                        recording.recorder.name_derivative(t.value, node, self)
                 continue
             src = tuple([self.primals[s] for s in node.src])
             primal = self.primals[node] = node.with_operands(src)
             if node not in self.active:
                 continue
+            current_loc.set_from(node, self)
             in_dots = [self.tangents.get(s) for s in node.src]
             if primal.src != src:  # a commutative op orders its operands
                 in_dots.reverse()
@@ -161,6 +167,8 @@ class _ForwardWalk:
                 t = self._tangent(rule, node, primal, in_dots)
                 if t is not None:
                     self.tangents[node] = t
+                    if recording.recorder is not None:
+                        recording.recorder.name_derivative(t.value, node, self)
 
     def _tangent(self, rule: DerivativeRule, node: UOp, primal: UOp,
                  in_dots: MaskedTangents) -> Tangent | None:

@@ -151,19 +151,34 @@ def _qr(options: Options, xs: Nodes, tangents: Nodes) -> tuple[Nodes, Sequence[M
     results = build_calls.linalg("qr", xs, [o for o in ("full", "pivoting") if o in options])
     q, r, rate = Matrix(results[0]), Matrix(results[1]), Matrix(tangents[0])
     m, n = rate.shape[-2:]
-    if "full" in options and m > n:
-        raise GradError(f"expected qr with mode='reduced', got mode='complete' of {m} x {n}: the "
-                        "columns that complete the basis have no derivative")
     if "pivoting" in options:
         rate = rate.T.take_rows(results[2]).T
     k = min(m, n)
+    q = q.part(m, k)
     quotient = triangular_solve(r.part(k, k), rate.part(m, k), "right")
     inner = q.H @ quotient
     skew = inner.lower(-1) - inner.lower(-1).H
     skew = skew + inner.imaginary * identity(k, inner)  # the diagonal of R stays real
     q_rate = q @ (skew - inner) + quotient
     r_rate = (inner - skew) @ r.part(k, k) if m >= n else q.H @ rate + q_rate.H @ (q @ r)
+    if "full" in options and m > n:
+        return results, [_complete(Matrix(results[0]), q_rate), r_rate.padded(m, n)]
     return results, [q_rate, r_rate]
+
+
+def _complete(q: Matrix, rate: Matrix) -> Matrix:
+    """Return the rate of a basis of m columns, n of which have a known rate, as far as LAPACK's
+    reflections determine the others: arXiv:2409.13374, equations 32 and 33."""
+    m, n = rate.shape[-2:]
+    columns, others = q.part(m, n), q.right_part(n)
+    top, below = columns.part(n, n), columns.T.right_part(n).T
+    a = top - identity(n, top)
+    lu, _, order = build_calls.linalg("lu", [a.node])
+    z = Matrix(build_calls.linalg("lu_solve", [a.node, lu, order, below.T.node],
+                                  ("transpose",))[0]).T
+    rest = rate.T.right_part(n).T - z @ rate.part(n, n)
+    other_rates = rate @ z.H - (columns + others @ z) @ rest.H
+    return Matrix(build.concat([rate.node, other_rates.node], len(rate.shape) - 1))
 
 
 def _eigh(options: Options, xs: Nodes, tangents: Nodes
@@ -307,18 +322,20 @@ def _lu_solve_vjp(options: Options, xs: Nodes, outs: Nodes, cts: Nodes
 
 def _tridiagonal_solve(options: Options, xs: Nodes, tangents: Nodes
                        ) -> tuple[Nodes, Sequence[UOp]]:
-    results = build_calls.linalg("tridiagonal_solve", xs)
+    chosen = ("perturb",) if "perturb" in options else ()
+    results = build_calls.linalg("tridiagonal_solve", xs, chosen)
     x, r = Matrix(results[0]), xs[3].shape[-1]
     low, middle, up = [as_column(t, r) for t in tangents[:3]]
     rest = Matrix(tangents[3]) - (middle * x + low * shift_rows(x, 1) + up * shift_rows(x, -1))
-    return results, build_calls.linalg("tridiagonal_solve", [*xs[:3], rest.node])
+    return results, build_calls.linalg("tridiagonal_solve", [*xs[:3], rest.node], chosen)
 
 
 def _tridiagonal_solve_vjp(options: Options, xs: Nodes, outs: Nodes, cts: Nodes
                            ) -> Sequence[UOp]:
     low, middle, up, _ = xs
     b_ct, = build_calls.linalg("tridiagonal_solve",
-                               [shift(up, 1), middle, shift(low, -1), cts[0]])
+                               [shift(up, 1), middle, shift(low, -1), cts[0]],
+                               ("perturb",) if "perturb" in options else ())
     x, minus = Matrix(outs[0]), -Matrix(b_ct)
     return [row_sums(minus * shift_rows(x, 1)), row_sums(minus * x),
             row_sums(minus * shift_rows(x, -1)), b_ct]

@@ -161,7 +161,10 @@ def _bodies(node: UOp, operands: Kinds) -> Derivation[Kinds]:
 
 
 def _custom(node: UOp, operands: Kinds) -> Derivation[Kinds]:
-    """The solution of a linear system is linear by declaration, whatever its solver does."""
+    """The solution of a linear system is linear by declaration, whatever its solver does; so is a
+    primitive of the user's, in what its transpose rule takes."""
+    if node.arg.rule_maker is not None and node.arg.rule_maker.is_linear:
+        return (LINEAR if LINEAR in operands else CONSTANT,) * len(node.arg.outs)
     last = len(operands) - node.arg.n_linear
     if LINEAR in operands[:last] or LINEAR not in operands[last:]:
         return (yield from _bodies(node, operands))

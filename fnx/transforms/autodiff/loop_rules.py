@@ -11,11 +11,12 @@ the loop's boundary.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
-from fnx.core.ir.build_calls import Nodes, build_function
-from fnx.core.ir.derivations import Derivation, recent_forms
+from fnx.core.ir.build_calls import Nodes, body_function, build_function
+from fnx.core.ir.derivations import Derivation, forms_with_body, lines_of
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp
@@ -72,10 +73,11 @@ class LoopRule(HigherOrderRule):
         types = tuple([(x.shape, x.dtype) for x in args])
         key = _LoopKey(accessors.bodies(node), node.arg, types, activity)
         # not a form of the body: the backward pass of a loop may contain the body itself
-        linearized: Linearized | None = recent_forms.get(key)
+        forms, lines = forms_with_body(key.bodies[0]), lines_of(*key.bodies)
+        linearized: Linearized | None = forms.get((key, lines))
         if linearized is None:
-            linearized = recent_forms.put(
-                key, (yield from self.linearize_uncached(node, args, activity)))
+            linearized = forms.put(
+                (key, lines), (yield from self.linearize_uncached(node, args, activity)))
         return linearized
 
     def linearize_uncached(self, node: UOp, args: Nodes,
@@ -141,14 +143,15 @@ def _jvp_node(op: OpBodies, forms: Sequence[JvpForm], dots: Mapping[int, UOp],
     groups = [[dots[i] if is_dot else op.operands[i] for i, is_dot in group] for group in order]
     params = op.params(groups)
     primals = [params[position[i, False]] for i in range(n)]
-    bodies = [build.function(inline_function(condition, primals), len(params),
-                             f"{name}.jvp.goes_on") for condition in op.conditions]
-    for form in forms:
+    bodies = [body_function(partial(inline_function, condition, primals), len(params),
+                            f"{name}.jvp.goes_on") for condition in op.conditions]
+
+    def outs(form: JvpForm) -> list[UOp]:
         results, tangents = inline_jvp(form, primals, [params[position[i, True]] for i in dots])
-        outs = [tangents[o] if is_dot else results[o]
+        return [tangents[o] if is_dot else results[o]
                 for o, is_dot in _with_tangents(op, len(results), active)]
-        bodies.append(build.function(outs, len(params),
-                                     form.function.arg.name if op.selector else f"{name}.jvp"))
+    bodies += [body_function(partial(outs, form), len(params), form.function.arg.name
+                             if op.selector else f"{name}.jvp") for form in forms]
     return op.rebuild(bodies, groups, f"{name}.jvp")
 
 

@@ -55,7 +55,12 @@ def checkpoint_name_of(node: UOp) -> str | None:
     if node.op is not ops.GETTUPLE or node.arg or node.src[0].op is not ops.CALL or \
             not is_name_call(node.src[0]):
         return None
-    text: str = node.src[0].arg.name
+    return name_of_call(node.src[0])
+
+
+def name_of_call(call: UOp) -> str:
+    """Return the name that a CALL gives its operand."""
+    text: str = call.arg.name
     return text[len(_NAME_PREFIX):-1]
 
 

@@ -30,6 +30,7 @@ from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.derivations import Derivation, derive, register_derivation, run_derivation
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, current_loc, rebuild, toposort
+from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
 from fnx.transforms.autodiff.derivatives import DERIVATIVES
@@ -87,7 +88,7 @@ def pullback_steps(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Se
     for out, ct in zip(outs, cts):
         walk.add_cotangent(out, ct)
     yield from walk.run()
-    wrt_cts = [walk.take_cotangent(w) for w in wrt]
+    wrt_cts = [walk.take_source_cotangent(w) for w in wrt]
     flat = [n for ct in wrt_cts if ct is not None for n in ct if n is not None]
     if walk.token is not None:
         flat.append(walk.token)
@@ -100,6 +101,8 @@ def pullback_steps(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Se
 
 class _ReverseWalk:
     """One walk. ``pending`` holds what the readers of a node have contributed so far."""
+
+    kind = "derivative"
 
     def __init__(self, outs: Sequence[UOp], wrt: Sequence[UOp], nonfinite: Iterable[UOp],
                  needs_mask: Iterable[UOp], token: UOp | None) -> None:
@@ -159,12 +162,24 @@ class _ReverseWalk:
         return Cotangent(sum_cotangents([part.value for part in parts]),
                          sum_cotangents(masks) if len(masks) == len(parts) else None)
 
+    def take_source_cotangent(self, source: UOp) -> Cotangent | None:
+        """Remove and return the cotangent of a source."""
+        recorder = recording.recorder
+        if recorder is None:
+            return self.take_cotangent(source)
+        current_loc.loc = recorder.source_location(source, self) or current_loc.loc
+        ct = self.take_cotangent(source)
+        if ct is not None:
+            recorder.name_source_derivative(ct.value, source, self)
+        return ct
+
     def run(self) -> Derivation[None]:
         for node in reversed(self.order):
             rule = DERIVATIVES.get(node.op)
             if isinstance(rule, HigherOrderRule):
                 out_cts = self.results.pop(node, None)
                 if out_cts is not None:
+                    current_loc.set_from(node, self)
                     form = yield from rule.vjp_forms(
                         node, out_cts, self.active, self.needs_mask, self.may_be_nonfinite)
                     self.vjp_forms[node] = form
@@ -172,13 +187,17 @@ class _ReverseWalk:
                     for operand, ct in cts:
                         self.add_cotangent(operand, ct)
             elif node in self.pending and node not in self.sources:
+                current_loc.set_from(node, self)
                 products = self._split_contributions(node)
                 ct = self.take_cotangent(node)
                 if isinstance(rule, GetTupleRule):
                     assert ct is not None
+                    if recording.recorder is not None:
+                        recording.recorder.name_derivative(ct.value, node, self)
                     self.results.setdefault(node.src[0], {})[node.arg] = ct
                     continue
-                current_loc.set_from(node)
+                if recording.recorder is not None and ct is not None:
+                    recording.recorder.name_derivative(ct.value, node, self)
                 for part in products if ct is None else (*products, ct):
                     self._vjp_operands(node, part)
 

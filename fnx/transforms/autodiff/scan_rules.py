@@ -28,6 +28,7 @@ from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.record import Record
+from fnx.core.tracing.trace import inline_nodes
 from fnx.transforms.autodiff.higher_order import (
     TOKEN,
     Activity,
@@ -141,7 +142,7 @@ class _ScanReverse:
             first = self.carries.first
             known = dict(zip(self.params, [*consts[:first], *states, *xs]))
             known.update(zip(shared, consts[first:]))
-            outs = substitute([*self.body.src[:len(self.arg.outs)], *stacked], known)
+            outs = inline_nodes(self.body, [*self.body.src[:len(self.arg.outs)], *stacked], known)
             return outs[:self.carries.n], outs[self.carries.n:]
 
         last, ys = build_scan(step, self.arg.length, [*consts, *values], states, xs,

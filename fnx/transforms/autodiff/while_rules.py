@@ -19,7 +19,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
-from fnx.core.ir.build_calls import Nodes, build_function, build_while, params_like
+from fnx.core.ir.build_calls import (
+    Nodes,
+    build_function,
+    build_while,
+    derived_function,
+    params_like,
+)
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.expr import Expr, minimum, where
 from fnx.core.ir.op_bodies import OpBodies
@@ -71,8 +77,9 @@ class _WhileReverse:
         self.condition, self.body, *_ = node.src
         forward = form.forward_of(self.body)
         # of a custom_vjp: its fwd
-        self.step = forward.with_operands(forward.src[:len(node.arg.outs)])
-        self.recompute_form = drop_effects(self.step)
+        self.step = derived_function(forward.with_operands(forward.src[:len(node.arg.outs)]),
+                                     forward)
+        self.recompute_form = derived_function(drop_effects(self.step), self.step)
         self.arg, self.args, self.form = node.arg, args, form
         self.inputs, self.ct_indices = inputs, ct_indices
         self.first = node.arg.n_consts

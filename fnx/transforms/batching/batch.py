@@ -24,6 +24,7 @@ from fnx.core.ir.accessors import bodies
 from fnx.core.ir.derivations import derive, register_derivation
 from fnx.core.ir.recursive_rules import is_rule_local
 from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
+from fnx.core.support.line_visits import recording
 from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.higher_order import BODY_RULES
 from fnx.transforms.batching.patterns import (
@@ -93,6 +94,9 @@ def _batch(body: UOp, pattern: BatchPattern) -> BatchSteps[BatchedFunction]:
                                      True)
         else:
             new[node] = BatchedValue(node.with_operands(src), False)
+    if recording.recorder is not None:
+        for node, value in new.items():
+            recording.recorder.copy_names(value.node, node)
     outs = [new[o] for o in body.src]
     if pattern.outs:
         forced = pattern.outs + (False,) * len(outs)

@@ -13,10 +13,11 @@ A carry has a batch axis if its initial value has one, or the step gives it one:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.build_calls import Nodes, build_scan
+from fnx.core.ir.derivations import run_derivation
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Op
 from fnx.core.ir.recursive_rules import recursive_call_operands, replace_recursive_calls
@@ -115,6 +116,9 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
     call, and those that a call in its rules adds. (Its captures are the same in both.)
     """
     arg, n = node.arg, 1 + len(node.arg.rules)
+    maker = arg.rule_maker
+    if maker is not None and maker.primitive is not None:
+        return _primitive(node, src, batched, batch)
     if batch.rules <= arg.recursion_depth:
         return (yield from _loop_over_batch(node, src, batched, batch))
     args, flags = list(src[n:]), batched[n:]
@@ -137,7 +141,8 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
     outs = tuple([((batch.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(has_axis, arg.outs)])
     custom_arg = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.cotangent_indices,
-                                arg.recursion_depth, effects=arg.effects, n_linear=arg.n_linear)
+                                arg.recursion_depth, effects=arg.effects, n_linear=arg.n_linear,
+                                rule_maker=maker and BatchedRules(node, flags, batch))
 
     def again(operands: tuple[UOp, ...]) -> UOp:
         batched_args = [broadcast_batch(x, len(x.shape) == len(y.shape), batch.size)
@@ -150,6 +155,61 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
             else BatchedValue(x, b)
             for x, b, differs in zip(build_calls.custom(functions, custom_arg, args), has_axis,
                                      differ)]
+
+
+class BatchedRules:
+    """The rules of a batched call, from those of the call (transforms/custom/lazy_rules.py).
+
+    Args:
+        node: the call.
+        flags: which operands have a batch axis.
+        batch: the batch axis.
+    """
+
+    primitive = None
+    is_linear = False
+
+    def __init__(self, node: UOp, flags: tuple[bool, ...], batch: BatchAxis) -> None:
+        self._flags, self._batch = flags, batch
+        self._node = node.replace(src=(node.src[0], *build_calls.params_like(node.src[1:])))
+        self._maker = node.arg.rule_maker
+        self.is_always_lazy: bool = self._maker.is_always_lazy
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The names of the rules."""
+        names: tuple[str, ...] = self._maker.rule_names
+        return names
+
+    def with_jvp(self, node: UOp, active: Sequence[bool]) -> UOp:
+        """Return the node with its rules, for tangents of these operands."""
+        return self._batched(node, self._maker.with_jvp(self._node, active))
+
+    def with_vjp(self, node: UOp, active: Sequence[bool], outs: Sequence[bool]) -> UOp:
+        """Return the node with its rules, for cotangents of these results."""
+        return self._batched(node, self._maker.with_vjp(self._node, active, outs))
+
+    def marked(self, node: UOp, linear: Sequence[bool]) -> UOp:
+        """Return the node for operands of which these depend on tangents."""
+        marked: UOp = self._maker.marked(node, linear)
+        return marked
+
+    def _batched(self, node: UOp, unbatched: UOp) -> UOp:
+        n, args = 1 + len(unbatched.arg.rules), node.src[1:]
+        src = (*unbatched.src[:n], *build_calls.params_like(args))
+        outs = run_derivation(_custom(unbatched, src, (False,) * n + self._flags, self._batch))
+        ruled = next(x.node for x in outs).src[0]
+        return ruled.replace(src=(*ruled.src[:n], *args))
+
+
+def _primitive(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+               ) -> list[BatchedValue]:
+    """Apply the batching rule of a primitive of the user's."""
+    first = 1 + node.arg.n_captures
+    if not any(batched[first:]):
+        return [BatchedValue(x, False) for x in build.results(node.with_operands(src))]
+    function, flags = node.arg.rule_maker.batched(node, batch, batched[first:])
+    return [BatchedValue(x, b) for x, b in zip(build_calls.call(function, src[first:]), flags)]
 
 
 def _first_element(x: UOp) -> UOp:

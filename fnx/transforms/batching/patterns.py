@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fnx.core.ir.derivations import analysis
 from fnx.core.ir.op_args import Axis
-from fnx.core.ir.ops import FUNCTION, KERNEL
+from fnx.core.ir.ops import CUSTOM, FUNCTION, KERNEL
 from fnx.core.ir.recursive_rules import is_recursive
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
@@ -29,7 +29,8 @@ class BatchAxis(Record):
     def of(self, body: UOp, batched: tuple[bool, ...], outs: tuple[bool, ...] = ()
            ) -> tuple[UOp, BatchPattern]:
         """Return the request for a batched body, without what the body does not depend on."""
-        axis = self.axis if self.axis in named_axes(body) else None
+        keeps = self.axis in named_axes(body) or binds_primitives(body)
+        axis = self.axis if keeps else None
         batch = BatchAxis(self.size, axis, self.rules if is_recursive(body) else 0)
         return body, BatchPattern(batch, batched, outs)
 
@@ -66,6 +67,15 @@ def named_axes(body: UOp) -> frozenset[Axis]:
     nodes = toposort(body.src, stop=lambda n: n.op is KERNEL)
     axes = {n.arg for n in nodes if n.op.batching == "collective"}
     return frozenset(axes).union(*[named_axes(n) for n in nodes if n.op is FUNCTION])
+
+
+@analysis
+def binds_primitives(body: UOp) -> bool:
+    """Whether a FUNCTION, or a nested one, binds primitives of the user's: their rules may read the
+    name of the axis."""
+    nodes = toposort(body.src, stop=lambda n: n.op is KERNEL)
+    return any(n.op is CUSTOM and n.arg.rule_maker is not None for n in nodes) or \
+        any(binds_primitives(n) for n in nodes if n.op is FUNCTION)
 
 
 # A walk that needs batched bodies: it yields (body, BatchPattern) and is sent the Batched.

@@ -138,7 +138,7 @@ def _fft(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) ->
         table = build.reshape(build.shrink(table, [(0, 1), (0, table.shape[1])]), table.shape[1:])
     arg = node.arg
     return build_calls.fft(broadcast_batch(x, batched[0], size), table, arg.axis + 1, arg.inverse,
-                           arg.scale)
+                           arg.scale, arg.real)
 
 
 RULES: dict[str, BatchingRule] = {

@@ -21,7 +21,7 @@ from fnx.core.ir import build
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.dtypes import promote
-from fnx.core.ir.uop import UOp, substitute
+from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.errors import (
@@ -33,6 +33,7 @@ from fnx.core.support.errors import (
     choose_location,
     format_location,
 )
+from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import close, function_name, precomputed_nodes, preserving_locs, trace
@@ -168,8 +169,13 @@ def remap_params(fn: UOp, first_slots: Sequence[int], first: int) -> UOp:
     def make() -> UOp:
         slots = [*first_slots, *range(first, first + fn.arg.n_params - n)]
         remap = {p: build.param(slots[i], p.dtype, p.shape) for i, p in build.params(fn).items()}
-        outs = preserving_locs(substitute, fn.src, remap)
-        return build.function(outs, len(slots) - n + first, fn.arg.name)
+        recorder = recording.recorder
+        visit = None if recorder is None else recorder.closing_again(fn, slots)
+        function = build.function(preserving_locs(rebuild, fn.src, visit, remap),
+                                  len(slots) - n + first, fn.arg.name)
+        if recorder is not None:
+            recorder.close(function)
+        return function
 
     moved: UOp = derived_forms(fn).get_or_make((remap_params, tuple(first_slots), first), make)
     return moved

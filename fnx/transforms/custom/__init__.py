@@ -1,7 +1,8 @@
 """Functions with custom rules: CUSTOM nodes, and the API that creates them.
 
 ``custom_jvp``, ``custom_vjp``, ``fnx.call(vjp=, jvp=, vmap=)``, ``custom_root`` and the like are
-one op: ``CUSTOM(function, rules..., captures..., arguments...)``. The rules are traced at the call,
+one op: ``CUSTOM(function, rules..., captures..., arguments...)``. The rules are traced at a call
+under a derivative, else when a derivative of the traced call is taken (lazy_rules.py),
 once per signature; if one needs a value (Python's ``if``) that an eager transform knows, it is
 traced for these values only. What any of them captures is an operand of all. Lowering inlines the
 function and drops the rules.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import tree
+from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
@@ -17,7 +18,7 @@ from fnx.core.ir.dtypes import as_dtype
 from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import FnxError, Location, RuleError, format_location
 from fnx.core.tracing.trace import function_name
-from fnx.transforms.autodiff.arguments import FLOAT0, Float0, is_no_derivative
+from fnx.transforms.autodiff.arguments import Float0, is_no_derivative
 
 
 class SymbolicZero:
@@ -76,19 +77,23 @@ class SymbolicZero:
 
 @public_api
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """Return a zero tangent of a value, as rules get or return it.
+    """Return the zero tangents of a pytree of values, as rules get or return them.
 
     Args:
-        val: an Array, NumPy data or a number.
-        symbolic_zeros: whether to return a SymbolicZero.
+        val: a pytree of Arrays, NumPy data and numbers.
+        symbolic_zeros: whether to return SymbolicZeros.
 
     Returns:
-        An Array of zeros like ``val`` (for integers and bools, NumPy data of dtype float0), or a
-        SymbolicZero.
+        Arrays of zeros like those in ``val`` (for integers and bools, NumPy data of dtype float0),
+        or SymbolicZeros.
 
-    >>> zero_from_primal(2.0)
-    Array(0., dtype=float32)
+    >>> zero_from_primal((2.0, None))
+    (Array(0., dtype=float32), None)
     """
+    return tree.map(lambda x: _zero_tangent(x, symbolic_zeros), val)
+
+
+def _zero_tangent(val: Any, symbolic_zeros: bool) -> Any:
     zero = SymbolicZero.from_primal_value(val)
     if symbolic_zeros or zero.dtype == FLOAT0:
         return zero if symbolic_zeros else np.zeros(zero.shape, FLOAT0)

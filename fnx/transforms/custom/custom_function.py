@@ -9,95 +9,44 @@ without rules, whose ``again`` says at which level of enclosing rules its own ru
 
 All of them are traced without values, once per signature. If one needs a value that an eager
 transform has (Python's ``if``, a boolean mask as index), they are traced for these values only.
+Where no derivative is taken, the rules are not traced (lazy_rules.py).
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fnx.core.array import tree
 from fnx.core.array.array import Array
-from fnx.core.array.aval import Aval
 from fnx.core.array.equality import StaticValue
-from fnx.core.ir import build, build_calls, op_args, ops
-from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.ir import op_args
+from fnx.core.ir.uop import UOp, substitute
 from fnx.core.scope import scope
-from fnx.core.scope.callbacks import Handle
-from fnx.core.support.errors import ArgumentError, RuleError, TracedValueError
-from fnx.core.support.record import Record
+from fnx.core.support.errors import ArgumentError, FnxError, RuleError, TracedValueError
 from fnx.core.tracing.host_callbacks import with_reused_handles
-from fnx.core.tracing.trace import TracedFunction, close, preserving_locs, trace
+from fnx.core.tracing.state import Lift, State, StateUsedError
+from fnx.core.tracing.trace import TracedFunction, preserving_locs, trace
+from fnx.transforms.custom.lazy_rules import lazy_rules
+from fnx.transforms.custom.traced_custom import (
+    Signature,
+    TracedCustom,
+    TracedRule,
+    close_over,
+    dedup_arrays,
+)
+from fnx.transforms.dispatch import rule_demand
 from fnx.transforms.dispatch.signature import ArgFlattener, CallKey, parameters_of
-from fnx.transforms.dispatch.trace_cache import TraceCache
-from fnx.transforms.transformed import Transformed
+from fnx.transforms.dispatch.trace_cache import TraceCache, code_key
+from fnx.transforms.transformed import Transformed, run_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_ROUNDS = 8  # of tracing rules, until they have no further captures
 MAX_OTHER_VALUES = 4  # nesting depth of rules that call their function on other values, and so the
                       # order of derivatives, up to which the rules apply
-
-
-class Signature(Record):
-    """The leaves of the differentiated arguments, and the values of the other arguments."""
-
-    in_tree: tree.TreeDef           # of ((arguments), {})
-    avals: tuple[Aval, ...]
-    perturbed: tuple[bool, ...]       # leaves that an enclosing trace may differentiate
-    nondiff: tuple[tuple[int, Any], ...]  # (position, value) of the other arguments
-    values: tuple[UOp, ...] = ()    # of the leaves, if traced for these values only
-
-    @property
-    def primals(self) -> tree.TreeDef:
-        """The structure of the tuple of arguments."""
-        return self.in_tree.subtrees[0]
-
-    def fill(self, differentiated: Sequence[Any]) -> list[Any]:
-        """Return all arguments, given the differentiated ones."""
-        out = list(differentiated)
-        for i, value in self.nondiff:
-            out.insert(i, value)
-        return out
-
-    @property
-    def static(self) -> list[Any]:
-        """The arguments that are not differentiated, which rules take first."""
-        return [value for _, value in self.nondiff]
-
-
-class TracedCustom(Record):
-    """A CUSTOM without its arguments."""
-
-    functions: tuple[UOp, ...]
-    arg: op_args.Custom
-    captures: tuple[UOp, ...]
-    out_tree: tree.TreeDef
-    outs: tuple[Aval, ...]
-    stops: bool = False  # stop_gradient of its captures
-
-    def call(self, args: Sequence[Array]) -> Any:
-        """Apply it to arguments, and return the results in the structure of the function."""
-        captures = [build.stop_gradient(x) if self.stops and x.dtype.is_inexact else x
-                    for x in self.captures]
-        token_args = [scope.current_token()] if self.arg.effects else []
-        nodes = build_calls.custom(self.functions, self.arg,
-                                   [*captures, *token_args, *[x._node for x in args]])
-        if token_args:
-            scope.set_token(nodes[0])
-            nodes = nodes[1:]
-        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
-
-
-class TracedRule(Record):
-    """A traced rule: its name in ``op_args.Custom``, and the trace."""
-
-    name: str
-    traced: TracedFunction
-    ct_indices: tuple[int, ...] = ()
 
 
 class VmapRuleProtocol(Protocol):
@@ -149,7 +98,8 @@ class CustomFunction(Transformed[P, R]):
         self._nondiff = _nondiff_args(fun, self.kind, self._name, nondiff_argnums, nondiff_argnames)
         self._arguments = ArgFlattener(fun, self._name)
         self._user_rules: tuple[Callable[..., Any], ...] = ()
-        self._traces: TraceCache[TracedCustom] = TraceCache(lambda: fun)
+        self._lifted: tuple[Sequence[State], CustomFunction[Any, Any]] | None = None
+        self._traces: TraceCache[TracedCustom] = TraceCache(lambda: fun, checks_rules=False)
 
     def __getattr__(self, name: str) -> Any:
         """Forward to the function: so one with rules of another kind can be given them through
@@ -176,7 +126,7 @@ class CustomFunction(Transformed[P, R]):
         self._user_rules = rules
         all_captures = functools.partial(_all_captures, self._f, *rules)
         vars(all_captures)["__name__"] = self._name
-        self._traces = TraceCache(lambda: all_captures)
+        self._traces = TraceCache(lambda: all_captures, checks_rules=False)
 
     # ---- hooks of the subclasses
 
@@ -192,7 +142,32 @@ class CustomFunction(Transformed[P, R]):
     stop_captures = False  # whether to stop_gradient its captures
     linear = 0  # number of last arguments in which it is jointly linear
     derivatives_only = False  # whether its rules are derivative rules only
+    rule_names: tuple[str, ...] = ()  # those of derivative rules
     symbolic_zeros = False  # whether rules get symbolic zeros for inactive arguments
+
+    # ---- references from outside
+
+    def on_values(self, lifted: Lift) -> Callable[..., tuple[Any, list[Any]]]:
+        """Return the function with the values of states as first argument and second result."""
+        def f(values: Any, *args: Any) -> tuple[Any, list[Any]]:
+            return lifted.run(self._f, values, *args)
+        f.__name__ = self._name
+        return f
+
+    def lifted_form(self, lifted: Lift) -> CustomFunction[Any, Any]:
+        """Return ``on_values`` of the function, with its rules on values, too."""
+        raise StateUsedError(lifted.states[-1])
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        if self._lifted is None or self._lifted[0] != lifted.states:
+            self._lifted = lifted.states, self.lifted_form(lifted)
+        f = self._lifted[1]  # the same one for a call inside its rules
+
+        def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+            positional = _to_positional(self._f, self._name, args, kwargs)
+            out: tuple[Any, Any] = run_call(f, (lifted.values, *positional), {})
+            return out
+        return call
 
     # ---- calls
 
@@ -202,25 +177,37 @@ class CustomFunction(Transformed[P, R]):
             raise RuleError(f"expected rules for {self._name}, made with {self.kind}, got "
                             "none", hint=self.missing)
         arrays, key = self._arguments.key(diff_args, {})
-        if not scope.is_open() or self.derivatives_only and all(
+        if not scope.is_traced([x._node for x in arrays]) or self.derivatives_only and all(
                 not x._dtype.is_inexact for x in arrays):
             return self._call_plain(arrays, Signature(key.in_tree, key.avals, (), fixed))
-        touched = tuple([_is_perturbed(x) for x in arrays]) if self.symbolic_zeros else ()
-        signature = Signature(key.in_tree, key.avals, touched, fixed)
-        key = key._replace(extra=(touched, tuple([(i, _hashable_key(v)) for i, v in fixed])))
+        signature = Signature(key.in_tree, key.avals, (), fixed)
+        key = key._replace(extra=tuple([(i, _hashable_key(v)) for i, v in fixed]))
         for level, opened in enumerate(reversed(_enclosing.open)):
             if opened.owner is self and opened.key == key:
                 return opened.recompute_form(level).call(arrays)
 
+        order = rule_demand.derivative_order()
+        is_lazy = self.derivatives_only and (order <= 0 or self.symbolic_zeros)
+
         def make() -> tuple[TracedCustom, list[UOp]]:
-            custom = self._trace(signature, key)
+            custom = self._trace_lazily(signature, self.symbolic_zeros) if is_lazy else \
+                self._trace(signature, key)
             return custom, list(custom.captures)
 
-        enclosing = tuple([(opened.owner, opened.key) for opened in _enclosing.open])
+        # a call of an enclosing function takes the captures that its rules are known to have so far
+        enclosing = tuple([(opened.owner, opened.key, len(opened.custom.captures))
+                           for opened in _enclosing.open])
         try:
-            custom = self._traces.find(key._replace(extra=(*key.extra, enclosing)), make).value
+            extra = (*key.extra, enclosing, "lazy" if is_lazy else order)
+            custom = self._traces.find(key._replace(extra=extra), make).value
         except TracedValueError as error:
             return self._call_with_values(arrays, signature, key, error)
+        except FnxError:
+            raise
+        except Exception:  # a rule may forbid derivatives; there may be none of this call
+            if is_lazy or not self.derivatives_only:
+                raise
+            custom = self._trace_lazily(signature, is_always_lazy=True)
         return custom.call(arrays)
 
     def _call_with_values(self, arrays: Sequence[Array], signature: Signature, key: CallKey,
@@ -241,7 +228,8 @@ class CustomFunction(Transformed[P, R]):
         if len(own_levels) >= MAX_OTHER_VALUES:
             return self._call_plain(arrays, signature)
         nodes = tuple([x._node for x in arrays])
-        return self._trace(signature.replace(values=nodes), key).call(arrays)
+        signature = signature.replace(values=nodes, perturbed=tuple(map(_is_perturbed, arrays)))
+        return self._trace(signature, key).call(arrays)
 
     def _split(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[tuple[int, Any], ...]]:
         """Split the arguments into those that are differentiated, and the others with their
@@ -277,6 +265,32 @@ class CustomFunction(Transformed[P, R]):
             return rules, vmap, [] if vmap is None else vmap.tried()
         finally:
             del open_rules[depth:]
+
+    def _trace_lazily(self, signature: Signature, is_always_lazy: bool) -> TracedCustom:
+        """Trace the function, and its rules when a derivative is taken."""
+        traced = self._run(signature, [None] * len(signature.avals))
+        effects = bool(traced.tokens)
+        fn, _, captures = close_over(traced, [], effects)
+        arg = op_args.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
+                             len(captures), effects=effects)
+        custom = TracedCustom((fn,), arg, tuple(captures), traced.out_tree,
+                              tuple([x._aval for x in traced.outs]))
+        return custom.replace(arg=arg.replace(rule_maker=lazy_rules(
+            self, signature, custom, is_always_lazy)))
+
+    def code_keys(self) -> tuple[Any, ...] | None:
+        """Return keys of the code of the function and its rules; None if it is not known by
+        these."""
+        codes = [code_key(f) for f in (self._f, *self._user_rules)]
+        return None if None in codes else (*codes, self._nondiff, self.symbolic_zeros)
+
+    def rules_on_demand(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
+        """Trace the rules of a call that was made elsewhere."""
+        enclosing, _enclosing.open = _enclosing.open, []
+        try:
+            return self.rules(signature, custom)
+        finally:
+            _enclosing.open = enclosing
 
     def _trace(self, signature: Signature, key: CallKey) -> TracedCustom:
         """Trace the function and its rules, closed over the same captures."""
@@ -319,63 +333,6 @@ class CustomFunction(Transformed[P, R]):
                              ct_indices, vmap_rule=vmap, effects=effects, n_linear=self.linear)
         return TracedCustom(tuple(functions), arg, tuple(captures), custom.out_tree, custom.outs,
                             self.stop_captures)
-
-
-def traced_rule(f: Callable[..., Any], leaf_groups: Sequence[Sequence[Any]], by: str, name: str,
-                values: Iterable[UOp | None] = ()) -> TracedFunction:
-    """Trace a rule on leaves for lists of Avals; it takes these lists and returns a list of arrays.
-
-    ``values`` are the values of the first leaves, if known.
-    """
-    flat = [x for part in leaf_groups for x in part]
-    in_tree = tree.structure((tuple([[0] * len(part) for part in leaf_groups]), {}))
-    known = itertools.chain(values, itertools.repeat(None))
-    return trace(f, flat, in_tree, known, transform=by, name=name)
-
-
-def close_over(traced: TracedFunction, captures: Sequence[UOp], effects: bool
-                ) -> tuple[UOp, list[UOp], list[UOp]]:
-    """Close a trace to a FUNCTION of given captures, its further captures, and its leaves.
-
-    With ``effects`` it also takes a token after the captures and returns one first, even if it
-    has no effects. Returns the FUNCTION, the further captures, and all captures.
-    """
-    token_in, token_out = traced.tokens or (_NO_EFFECT, _NO_EFFECT)
-    params = [token_in, *traced.leaves] if effects else traced.leaves
-    outs = [token_out, *traced.nodes[:len(traced.outs)]] if effects else traced.nodes
-    leaves = [*captures, *params]
-    fn, new_captures = preserving_locs(close, outs, leaves, traced.name)
-    if new_captures:
-        leaves = [*captures, *new_captures, *params]
-        fn = preserving_locs(close, outs, leaves, traced.name)[0]
-    return fn, new_captures, [*captures, *new_captures]
-
-
-def dedup_arrays(traced: TracedFunction, captures: Sequence[UOp]) -> TracedFunction:
-    """Replace arrays that the trace creates anew each time by captures of equal content."""
-    known: dict[Any, UOp] = {}
-    kinds = {(c.dtype, c.shape) for c in captures if _is_data(c)}
-    fresh = [n for n in toposort(traced.nodes) if _is_data(n) and (n.dtype, n.shape) in kinds]
-    if not set(fresh).difference(captures):
-        return traced
-    for c in filter(_is_data, captures):
-        known.setdefault(_content(c), c)
-    same = {n: known[key] for n in fresh if n not in captures and (key := _content(n)) in known}
-    nodes = iter(preserving_locs(substitute, traced.nodes, same))
-    outs = [Array(next(nodes), x.weak) for x in traced.outs]
-    aux = [Array(next(nodes), x.weak) if type(x) is Array else x for x in traced.aux]
-    return traced.replace(outs=outs, aux=aux, tokens=(*traced.tokens[:1], *nodes))
-
-
-def _is_data(node: UOp) -> bool:
-    return node.op is ops.BUFFER and type(node.arg.handle) is not Handle
-
-
-def _content(node: UOp) -> Any:
-    return node.dtype, node.shape, node.arg.handle.view(node.dtype.np, node.shape).tobytes()
-
-
-_NO_EFFECT = UOp(ops.LEAF, build_calls.TOKEN[1], (), op_args.Leaf(-1, build_calls.TOKEN[0]))
 
 
 # ---- arguments ----------------------------------------------------------------------------------
@@ -434,11 +391,21 @@ class _UnhashableKey:
 
 
 def _hashable_key(value: Any) -> Any:
+    """Return a cache key of an argument; of lists and dicts, that of their structure and leaves."""
+    if _is_hashable(value):
+        return StaticValue(value)
+    leaves, structure = tree.flatten(value)
+    if len(leaves) == 1 and leaves[0] is value:
+        return _UnhashableKey()
+    return structure, tuple([_hashable_key(leaf) for leaf in leaves])
+
+
+def _is_hashable(value: Any) -> bool:
     try:
         hash(value)
     except TypeError:
-        return _UnhashableKey()
-    return StaticValue(value)
+        return False
+    return True
 
 
 def _is_perturbed(x: Array) -> bool:

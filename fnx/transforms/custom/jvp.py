@@ -8,9 +8,10 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from fnx.core.array import tree
+from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.support.errors import ArgumentError
-from fnx.transforms.autodiff.arguments import FLOAT0
+from fnx.core.tracing.state import Lift
 from fnx.transforms.custom.check_results import (
     RuleInfo,
     SymbolicZero,
@@ -18,8 +19,8 @@ from fnx.transforms.custom.check_results import (
     check_pair,
     check_tangents,
 )
-from fnx.transforms.custom.custom_function import (
-    CustomFunction,
+from fnx.transforms.custom.custom_function import CustomFunction
+from fnx.transforms.custom.traced_custom import (
     Signature,
     TracedCustom,
     TracedRule,
@@ -60,6 +61,7 @@ class custom_jvp(CustomFunction[P, R]):
 
     kind = "custom_jvp"
     derivatives_only = True
+    rule_names = ("jvp",)
     missing = "call defjvp(rule) or defjvps(...) on it before it is used"
 
     def defjvp(self, jvp: Callable[..., tuple[Any, Any]], symbolic_zeros: bool = False
@@ -103,6 +105,18 @@ class custom_jvp(CustomFunction[P, R]):
                 raise ArgumentError(f"defjvps of {self._name}: expected functions or None, got "
                                     f"{type(jvp).__name__}")
         self.defjvp(_SumOfJvps(self, jvps))
+
+    def lifted_form(self, lifted: Lift) -> custom_jvp[Any, Any]:
+        rule, = self._user_rules
+
+        def jvp(*args: Any) -> Any:
+            *static, (values, *primals), (_, *tangents) = args
+            (out, tangent), last = lifted.run(rule, values, *static, tuple(primals),
+                                              tuple(tangents))
+            return (out, last), (tangent, tree.map(lambda x: SymbolicZero(x), last))
+        f = custom_jvp[Any, Any](self.on_values(lifted), [i + 1 for i in self._nondiff])
+        f.defjvp(jvp, self.symbolic_zeros)
+        return f
 
     def rules(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
         return [jvp_rule(self, self._user_rules[0], signature, custom)]

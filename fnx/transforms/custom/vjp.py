@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 from fnx.core.array import tree as pytree
+from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.convert import SCALAR_DTYPES
-from fnx.core.ir import build, op_args, ops
+from fnx.core.ir import op_args, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.errors import ArgumentError, FnxError
 from fnx.core.support.record import Record
+from fnx.core.tracing.state import Lift
 from fnx.core.tracing.trace import TracedFunction, preserving_locs
-from fnx.transforms.autodiff.arguments import FLOAT0
 from fnx.transforms.custom.check_results import (
     RuleInfo,
     SymbolicZero,
@@ -27,8 +27,8 @@ from fnx.transforms.custom.check_results import (
     check_outs,
     check_pair,
 )
-from fnx.transforms.custom.custom_function import (
-    CustomFunction,
+from fnx.transforms.custom.custom_function import CustomFunction
+from fnx.transforms.custom.traced_custom import (
     Signature,
     TracedCustom,
     TracedRule,
@@ -38,7 +38,6 @@ from fnx.transforms.custom.custom_function import (
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-MAX_CT_SETS = 15  # sets of results with a cotangent that a bwd is traced for
 
 
 class CustomVJPPrimal(Generic[T]):
@@ -108,6 +107,7 @@ class custom_vjp(CustomFunction[P, R]):
 
     kind = "custom_vjp"
     derivatives_only = True
+    rule_names = "fwd", "bwd"
     missing = "call defvjp(fwd, bwd) on it before it is used"
 
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any],
@@ -124,9 +124,7 @@ class custom_vjp(CustomFunction[P, R]):
                 ignored; that of an integer result is passed as zeros of dtype float0.
             symbolic_zeros: whether ``fwd`` gets each leaf as a CustomVJPPrimal, which says
                 whether it is differentiated, and ``bwd`` a SymbolicZero for each result without
-                a cotangent. So ``bwd`` is traced for each set of results that may have one (with
-                five results or more, for the smallest sets); where it does not accept a
-                SymbolicZero, it gets an array of zeros.
+                a cotangent; where it does not accept a SymbolicZero, it gets an array of zeros.
             optimize_remat: accepted for JAX's sake; unread values are never computed here.
         """
         for rule in (fwd, bwd):
@@ -136,6 +134,20 @@ class custom_vjp(CustomFunction[P, R]):
         self.symbolic_zeros = symbolic_zeros
         self._set_rules(fwd, bwd)
 
+    def lifted_form(self, lifted: Lift) -> custom_vjp[Any, Any]:
+        fwd, bwd = self._user_rules
+        n = len(self._nondiff)
+
+        def fwd_on_values(values: Any, *args: Any) -> Any:
+            (out, saved), last = lifted.run(fwd, custom_vjp_primal_tree_values(values), *args)
+            return (out, last), saved
+
+        def bwd_of_first(*args: Any) -> Any:
+            return (None, *bwd(*args[:n], args[n], args[n + 1][0]))
+        f = custom_vjp[Any, Any](self.on_values(lifted), [i + 1 for i in self._nondiff])
+        f.defvjp(fwd_on_values, bwd_of_first, self.symbolic_zeros)
+        return f
+
     def rules(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
         fwd, bwd = self._user_rules
         return vjp_rules(self, fwd, bwd, signature, custom)
@@ -143,13 +155,14 @@ class custom_vjp(CustomFunction[P, R]):
 
 def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any],
               signature: Signature, custom: TracedCustom) -> list[TracedRule]:
-    """Trace the two rules of a function to FUNCTIONs; the second takes what the first one saves."""
+    """Trace the two rules of a function to FUNCTIONs; the second takes what the first one saves.
+
+    With symbolic zeros, the second is traced for the results that have a cotangent.
+    """
     forward, saved = _trace_fwd(f, fwd, signature, custom)
     saved_avals = [x._aval for x in forward.outs[len(custom.outs):]]
     floats = [a for a in custom.outs if a.dtype.is_inexact]
     info = RuleInfo(bwd, "bwd", f._name)
-    all_floats = range(len(floats))
-    ct_sets = _proper_subsets(len(floats)) if f.symbolic_zeros else []
 
     def backward(ct_outs: Sequence[int]) -> TracedRule:
         ct_indices: list[tuple[int, ...]] = []
@@ -159,39 +172,17 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
             out = info.call(*signature.static, saved.fill(residuals),
                             custom.out_tree.unflatten(cts))
             cts_out, indices = check_cotangents(out, signature.primals, signature.avals, info)
-            if ct_sets:
-                cts_out, indices = _instantiate_all(cts_out, indices, signature.avals)
             ct_indices.append(indices)
             return cts_out
 
         traced = traced_rule(rule, [saved_avals, floats], "the bwd", f"{f._name}.bwd", saved.values)
         return TracedRule(op_args.bwd_rule_name(ct_outs, len(floats)), traced, ct_indices[-1])
 
-    rules = [TracedRule("fwd", forward), backward(all_floats)]
-    for ct_outs in ct_sets:
+    fwd_rule, all_floats = TracedRule("fwd", forward), tuple(range(len(floats)))
+    if f.symbolic_zeros and signature.cotangents not in (None, all_floats):
         with contextlib.suppress(Exception):  # it takes no SymbolicZero: pass arrays of zeros
-            rules.append(backward(ct_outs))
-    return rules
-
-
-def _proper_subsets(n: int) -> list[tuple[int, ...]]:
-    """Return the smallest MAX_CT_SETS proper nonempty subsets of n results.
-
-    >>> _proper_subsets(1), _proper_subsets(2)
-    ([], [(0,), (1,)])
-    """
-    sets = (subset for k in range(1, n) for subset in itertools.combinations(range(n), k))
-    return list(itertools.islice(sets, MAX_CT_SETS))
-
-
-def _instantiate_all(cts: Sequence[Array], ct_indices: Sequence[int], avals: Sequence[Aval]
-                     ) -> tuple[list[Array], tuple[int, ...]]:
-    """Return cotangents of all float arguments, as which of them are zero depends on the set of
-    results."""
-    all_cts = [cts[i] if i >= 0 else Array(build.const(0, a.dtype, a.shape), a.weak)
-               for i, a in zip(ct_indices, avals) if a.dtype.is_inexact]
-    counter = itertools.count()
-    return all_cts, tuple([next(counter) if a.dtype.is_inexact else -1 for a in avals])
+            return [fwd_rule, backward(signature.cotangents or ())]
+    return [fwd_rule, backward(all_floats)]
 
 
 def _trace_fwd(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,

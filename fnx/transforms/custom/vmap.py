@@ -24,8 +24,9 @@ from fnx.core.support.errors import ArgumentError, BatchSizeError, RuleError
 from fnx.core.tracing.host_callbacks import with_reused_handles
 from fnx.core.tracing.trace import TracedFunction
 from fnx.transforms.custom.check_results import RuleInfo, check_outs, check_pair
-from fnx.transforms.custom.custom_function import (
-    CustomFunction,
+from fnx.transforms.custom.custom_function import CustomFunction
+from fnx.transforms.custom.jvp import jvp_rule
+from fnx.transforms.custom.traced_custom import (
     Signature,
     TracedCustom,
     TracedRule,
@@ -33,7 +34,6 @@ from fnx.transforms.custom.custom_function import (
     dedup_arrays,
     traced_rule,
 )
-from fnx.transforms.custom.jvp import jvp_rule
 from fnx.transforms.custom.vjp import vjp_rules
 
 P = ParamSpec("P")

@@ -10,6 +10,7 @@ declares protocols of what it uses.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,8 +22,9 @@ from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.ir.ops import const_value
 from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.scope import storage
+from fnx.core.support import events
 from fnx.core.support.config import config
-from fnx.core.support.errors import FnxError
+from fnx.core.support.errors import FnxError, Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.target import Target
 from fnx.core.tracing import trace
@@ -39,6 +41,9 @@ raise_first_fault = lazy_import("fnx.core.ir.bounds_checks", "raise_first_fault"
 MAX_EAGER_PROGRAMS = 1024        # cached programs of eager calls
 EXECUTABLE_BYTES = 96 * MEGABYTE  # for the programs of each function, and for those of eager calls
 MAX_CONSTS = 2         # constants of an eager call passed as arguments, at most
+
+
+Lines = frozenset[Location]
 
 
 class BlockLike(Protocol):
@@ -67,6 +72,8 @@ class LoweredLike(Protocol):
     def code(self) -> Mapping[UOp, Any]: ...
     @property
     def milliseconds(self) -> dict[str, float]: ...
+    @property
+    def lines(self) -> Lines: ...
 
 
 class DeviceLike(Protocol):
@@ -97,14 +104,17 @@ class Executable:
         code: the code of its kernels.
         lower: returns the ``lowered`` form, for inspection.
         checks: index checks, whose faults are the last results: raised as errors, not returned.
+        lines: the user's lines of its trace, if they are known.
     """
 
     __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "allocate_results",
-                 "results", "reorders_results", "checks", "over", "nbytes", "_lower", "_lowered")
+                 "results", "reorders_results", "checks", "lines", "over", "nbytes", "_lower",
+                 "_lowered")
 
     def __init__(self, fn: UOp, device: Any, block: BlockLike, code: Mapping[UOp, Any],
-                 lower: Callable[[], LoweredLike], checks: Sequence[BoundsCheck] = ()) -> None:
-        self.function, self.checks = fn, checks
+                 lower: Callable[[], LoweredLike], checks: Sequence[BoundsCheck] = (),
+                 lines: Lines = frozenset()) -> None:
+        self.function, self.checks, self.lines = fn, checks, lines
         self.device: DeviceLike = device
         self.allocate: Callable[[Sequence[Any]], Sequence[Any]] = device.allocate
         self.buffer = device.encode(block.commands, code, block.arena)
@@ -206,17 +216,19 @@ class Executable:
         args = [s.view(params[i].dtype.np, params[i].shape) if i in params else np.zeros(())
                 for i, s in enumerate(ins)]
         values = [s.view(n.dtype.np, n.shape) for s, n in zip(storages, self.function.src)]
-        nan_debugger.check_results(self.function, args, values, config.check)
+        nan_debugger.check_results(self.function, args, values, config.check, self.lines)
+
+
+Link = Callable[[UOp, tuple[int, ...], str, Lines], Executable]
 
 
 class ExecutableCache:
     """Cache of Executables by FUNCTION, device and configuration.
 
-    ``link(fn, donated, device)`` makes a new one.
+    ``link(fn, donated, device, lines)`` makes a new one.
     """
 
-    def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable], limit: int
-                 ) -> None:
+    def __init__(self, link: Link, limit: int) -> None:
         self._link = link
         self._cache: Cache[Any, Executable] = Cache(
             "executables", limit, EXECUTABLE_BYTES, lambda key, executable: executable.nbytes)
@@ -225,17 +237,20 @@ class ExecutableCache:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def find(self, fn: UOp, donated: tuple[int, ...] = (), device: str | None = None
-             ) -> Executable:
+    def find(self, fn: UOp, donated: tuple[int, ...] = (), device: str | None = None,
+             lines: Lines = frozenset()) -> Executable:
         """Return the Executable of a FUNCTION, linked on a cache miss.
 
         ``donated`` are parameters that it may overwrite. The default device is the configured one.
+        ``lines`` are the user's lines of its trace.
         """
         device = device or config.device
         key = fn, device, config.key(), donated
         executable = self._cache.get(key)
         if executable is None:
-            linked = self._link(fn, donated, device)
+            start = time.perf_counter()
+            linked = self._link(fn, donated, device, lines)
+            events.record("duration", events.COMPILE, time.perf_counter() - start)
             executable = self._cache.put(key, linked)
             self.compile_count += executable is linked
         return executable
@@ -262,24 +277,27 @@ class CachedTrace:
         storages: the memory of the captures; None for a leaf of an enclosing trace.
         kind: the kind of the arguments that its launcher is for, as from ``fastpath.args_kind``.
         code_key: the code key of its function when it was traced.
+        lines: the user's lines that it ran.
         fastpath: the launcher, once it was worth making one.
         native_call: the native call that needs no launcher, if its device has one.
         calls_before_fastpath: the number of slow-path calls until a launcher is made.
     """
 
     __slots__ = ("closed", "milliseconds", "storages", "executable", "fastpath", "native_call",
-                 "kind", "code_key", "calls_before_fastpath")
+                 "kind", "code_key", "lines", "calls_before_fastpath")
 
     def __init__(self, closed: ClosedFunction, milliseconds: float,
-                 code_key: tuple[Any, ...] | None = None) -> None:
+                 code_key: tuple[Any, ...] | None = None,
+                 executable: Executable | None = None) -> None:
         self.code_key = code_key
+        self.lines: Lines = frozenset()
         self.kind: tuple[Any, ...] = ()
         self.closed, self.milliseconds = closed, milliseconds
         self.calls_before_fastpath = CALLS_BEFORE_FASTPATH
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]
         if closed.effects:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
-        self.executable: Executable | None = None
+        self.executable = executable
         self.native_call: Any | None = None
         self.fastpath: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
 
@@ -300,7 +318,7 @@ def _is_zeros(node: UOp) -> bool:
 class EagerEvaluator(ExecutableCache):
     """Evaluation of eager calls: pending nodes are closed over memory and a few constants."""
 
-    def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable],
+    def __init__(self, link: Link,
                  put: Callable[[np.ndarray[Any, Any]], Any],
                  zeros: Callable[[int], Any | None]) -> None:
         super().__init__(link, MAX_EAGER_PROGRAMS)
@@ -339,7 +357,8 @@ class EagerEvaluator(ExecutableCache):
     def _set_location(error: FnxError, nodes: Sequence[UOp]) -> None:
         """Point an error at these nodes: the program may come from an equal graph elsewhere."""
         if error.locs:
-            if error.loc not in {loc for n in toposort(nodes) for loc in n.locs}:
+            if error.loc not in {loc for n in toposort(nodes, into_functions=True)
+                                 for loc in n.locs}:
                 error.loc = current_loc.loc or error.loc
             error.locs = ()
 

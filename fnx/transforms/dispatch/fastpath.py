@@ -41,7 +41,7 @@ from fnx.core.support.errors import PlacementError
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import ClosedFunction
 from fnx.transforms.dispatch.captures import MISSING, VALUE_TYPES, WeakArrayRef
-from fnx.transforms.dispatch.executable import Executable
+from fnx.transforms.dispatch.executable import DeviceLike, Executable
 from fnx.transforms.dispatch.signature import CASTABLE, CallKey, NamedStatic
 
 MISS = object()
@@ -357,3 +357,18 @@ def _result_expression(src: _Source, treedef: tree.TreeDef, results: Iterator[st
         return f"{src.constant(kind)}({', '.join(texts)})"
     make, data = src.constant(treedef.pytree_type.unflatten, "m"), src.constant(treedef.data)
     return f"{make}({data}, [{', '.join(texts)}])"
+
+
+_native_devices: list[DeviceLike] = []  # the device whose method jitted functions have
+
+
+def installs_native_call(device: DeviceLike, jitted: Any) -> bool:
+    """Whether calls on a device run no Python: the first that can do so installs its method.
+
+    ``jitted`` is the class of jitted functions.
+    """
+    if not _native_devices and \
+            (method := device.native_method(jitted, "_native_calls", jitted.__call__)) is not None:
+        jitted.__call__ = method
+        _native_devices.append(device)
+    return device in _native_devices

@@ -148,10 +148,10 @@ def memory_use(commands: UOp, buffer: MemorySizes, arguments: Sequence[int], res
     """
     sizes = [*arguments, *results, buffer.temporary_bytes, buffer.scratch]
     return MemoryUse(sum(arguments), sum(results), buffer.temporary_bytes, buffer.scratch,
-                     tuple(_arena_buffers(commands)), held(sizes) - sum(sizes), aliased)
+                     tuple(arena_buffers(commands)), held(sizes) - sum(sizes), aliased)
 
 
-def _arena_buffers(commands: UOp) -> list[LivingBuffer]:
+def arena_buffers(commands: UOp) -> list[LivingBuffer]:
     """Return the buffers in the arena; one used in a CMD_LOOP is live for the whole loop."""
     live: dict[tuple[int, int], LivingBuffer] = {}
     last_command: dict[tuple[int, int], int] = {}

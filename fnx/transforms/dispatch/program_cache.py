@@ -4,8 +4,8 @@
     value  COMMANDS over LINKED (kernels by the key of their objects, slots), results, lines
 
 A program is independent of source files: an equal FUNCTION may come from another file, or from the
-same one after an edit. So the user's lines are stored as positions in the FUNCTION: the number of a
-node, and which of its lines it was. Restoring a program uses the lines of the current FUNCTION.
+same one after an edit. So a line of the user's is stored as the numbers of some nodes of the
+FUNCTION that come from it. Restoring a program uses the line that these nodes have now.
 
 An entry that cannot be read (another version of a class, a missing object) is a cache miss.
 """
@@ -13,23 +13,24 @@ An entry that cannot be read (another version of a class, a missing object) is a
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from fnx.core.ir import build, ops
+from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.kernel_code import MissingObjectError
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.config import config
-from fnx.core.support.errors import Location
+from fnx.core.support.errors import Location, own_locations
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.source_digests import PACKAGES, source_digest
 from fnx.transforms.dispatch import cache_checks
-from fnx.transforms.dispatch.executable import BlockLike, DeviceLike
+from fnx.transforms.dispatch.executable import BlockLike, DeviceLike, Lines
 
 hashlib = lazy_import("hashlib")
 
-_OPS_WITH_LOCS = (ops.EXEC, ops.CMD_LOOP, ops.BRANCH)
+_NODES_PER_LINE = 4
 
 
 class ByteCache(Protocol):
@@ -61,11 +62,12 @@ class ProgramEntry:
         device: the device that runs it.
         disk: the disk cache.
         donated: the parameters that it may overwrite.
+        lines: the user's lines of its trace, if they are known.
     """
 
-    def __init__(self, fn: UOp, device: DeviceLike, disk: ByteCache, donated: Sequence[int] = ()
-                 ) -> None:
-        self._fn, self._disk, self._donated = fn, disk, donated
+    def __init__(self, fn: UOp, device: DeviceLike, disk: ByteCache, donated: Sequence[int] = (),
+                 lines: Lines = frozenset()) -> None:
+        self._fn, self._disk, self._donated, self._lines = fn, disk, donated, lines
         content = hashlib.sha256(fn.digest())
         content.update(source_digest(PACKAGES))
         content.update(repr((device.target, config.key(), donated)).encode())
@@ -81,7 +83,7 @@ class ProgramEntry:
             block, nodes = CachedBlock(*fields), self._nodes()
             if not cache_checks.is_valid_block(block, self._fn, nodes, self._donated):
                 return None
-            block = block.replace(commands=_relocate(block.commands, lines, nodes))
+            block = block.replace(commands=self._relocate(block.commands, lines, nodes))
         except Exception:  # of another version, or damaged
             return None
         try:
@@ -92,39 +94,37 @@ class ProgramEntry:
     def store(self, block: BlockLike, commands: UOp) -> None:
         """Store the program, whose commands are over LINKED."""
         outs = [build.param(i, n.dtype, n.shape) for i, n in enumerate(block.outs)]
-        lines, nodes = self._lines(commands), self._nodes()
+        nodes = self._nodes()
         arena = cache_checks.Accesses(commands, cache_checks.longest_loop(nodes)).arena
         data = pickle.dumps((commands, arena, tuple(outs), tuple(block.results),
-                             tuple(block.over), lines))
+                             tuple(block.over), _nodes_of_lines(commands, nodes)))
         count = len([n for n in toposort([commands]) if n.op is ops.LINKED])
         self._disk.put(self._key, data, f"program {self._fn.arg.name}: {count} kernels")
-
-    def _lines(self, commands: UOp) -> dict[Location, tuple[int, int]]:
-        """Return the position in the FUNCTION of each of the user's lines in commands."""
-        command_locs = {loc for n in toposort([commands]) if n.op in _OPS_WITH_LOCS
-                        for loc in n.arg.locs}
-        positions: dict[Location, tuple[int, int]] = {}
-        for i, node in enumerate(self._nodes()):
-            for k, loc in enumerate(node.locs):
-                if loc in command_locs:
-                    positions.setdefault(loc, (i, k))
-        return positions
 
     def _nodes(self) -> Sequence[UOp]:
         return toposort([self._fn], into_functions=True)
 
+    def _relocate(self, commands: UOp, nodes_of_lines: dict[Location, list[int]],
+                  nodes: Sequence[UOp]) -> UOp:
+        """Replace each line of the commands by the one that the same ``nodes`` have now."""
+        current: dict[Location, Location | None] = {}
+        for loc, numbers in nodes_of_lines.items():
+            counts = Counter([line for i in numbers
+                              for line in own_locations(nodes[i].locs, self._lines)])
+            current[loc] = max(counts, key=lambda line: counts[line], default=None)
+        return accessors.map_locations(
+            commands, lambda locs: [line for loc in locs if (line := current.get(loc)) is not None])
 
-def _relocate(commands: UOp, lines: dict[Location, tuple[int, int]], nodes: Sequence[UOp]) -> UOp:
-    """Replace the lines of commands by those at the same positions in ``nodes``."""
-    current_locs = {loc: nodes[i].locs[k] if k < len(nodes[i].locs) else None
-                    for loc, (i, k) in lines.items()}
-    if all(loc == other for loc, other in current_locs.items()):
-        return commands
 
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op not in _OPS_WITH_LOCS or not node.arg.locs:
-            return None
-        locs = [current_locs.get(loc) for loc in node.arg.locs]
-        return node.replace(src=src, arg=node.arg.replace(
-            locs=tuple(dict.fromkeys(loc for loc in locs if loc is not None))))
-    return rebuild([commands], visit)[0]
+def _nodes_of_lines(commands: UOp, nodes: Sequence[UOp]) -> dict[Location, list[int]]:
+    """Return, for each of the user's lines in commands, the numbers of the nodes that tell it best:
+    those with the fewest other lines."""
+    numbers_of: dict[Location, list[int]] = {
+        loc: [] for n in toposort([commands]) if n.op in accessors.OPS_WITH_LOCATIONS
+        for loc in n.arg.locs}
+    for i, node in enumerate(nodes):
+        for loc in node.locs:
+            if loc in numbers_of:
+                numbers_of[loc].append(i)
+    return {loc: sorted(numbers, key=lambda i: len(nodes[i].locs))[:_NODES_PER_LINE]
+            for loc, numbers in numbers_of.items()}

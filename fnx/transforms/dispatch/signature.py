@@ -35,6 +35,7 @@ from fnx.core.support.errors import (
     format_location,
     suggestion,
 )
+from fnx.core.tracing.state import State, StateUsedError
 from fnx.core.tracing.trace import function_name
 
 NamedStatic = tuple[int | str, StaticValue]
@@ -65,7 +66,9 @@ class CallKey(NamedTuple):
     def now(cls, in_tree: tree.TreeDef, avals: tuple[Aval, ...],
             statics: tuple[NamedStatic, ...] = (), extra: tuple[Any, ...] = ()) -> CallKey:
         """Return the key of a call under the present configuration."""
-        return cls(in_tree, avals, statics, config.device, config.key(), scope.open_axes(), extra)
+        watchers = scope.thread_state.watchers
+        return cls(in_tree, avals, statics, config.device, config.key(), scope.open_axes(),
+                   (*extra, *watchers) if watchers else extra)
 
     def context(self) -> tuple[Any, ...]:
         """Return the part that does not come from the arguments."""
@@ -117,6 +120,8 @@ class ArgFlattener:
 
     def _as_array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
         """Convert an argument to an Array; errors name the argument."""
+        if isinstance(x, State):
+            raise StateUsedError(x)
         try:
             if concrete and type(x) in CASTABLE:
                 return api_boundary.to_concrete(x)
@@ -186,6 +191,8 @@ class ArgFlattener:
             values = iter(dynamic)
             return self.f(*[x if i in static else next(values) for i, x in enumerate(args)],
                           **{**kwargs, **named})
+        if not static:
+            f.__wrapped__ = self.f  # type: ignore[attr-defined]  # for names of its arguments
         return f
 
 

@@ -23,7 +23,6 @@ captures memory is not cached here, as that would keep the memory alive.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,13 +33,17 @@ from fnx.core.array.equality import StaticValue
 from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
-from fnx.core.support.errors import user_location
+from fnx.core.support.errors import Location, warn
+from fnx.core.support.line_visits import recording
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import ClosedFunction, function_name
 from fnx.transforms.dispatch.captures import VALUE_TYPES, Captures
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.dispatch.fastpath import Fastpath
 from fnx.transforms.dispatch.signature import CallKey, describe_difference, short_repr
+
+rule_demand = lazy_import("fnx.transforms.dispatch.rule_demand")
 
 MAX_SIGNATURES = 256    # cached for each function; also of programs
 TRACE_BYTES = 96 * MEGABYTE  # ... of a function
@@ -62,10 +65,11 @@ class CacheInfo(Record):
 
 
 class TraceEntry(Record, Generic[T]):
-    """A trace and its captures."""
+    """A trace and its captures. ``lines`` are the user's lines that it ran."""
 
     captures: Captures
     value: T
+    lines: frozenset[Location] = frozenset()
 
 
 class TraceCache(Generic[T]):
@@ -73,11 +77,12 @@ class TraceCache(Generic[T]):
 
     A trace is a graph, or has an attribute ``graphs``, whose size counts toward the byte limit.
 
-    ``f`` is called for the function, so that it can be a weak reference.
+    ``f`` is called for the function, so that it can be a weak reference. With ``checks_rules`` a
+    trace without the derivative rules that a call needs now is not used.
     """
 
-    def __init__(self, f: Callable[[], Any]) -> None:
-        self._f = f
+    def __init__(self, f: Callable[[], Any], checks_rules: bool = True) -> None:
+        self._f, self._checks_rules = f, checks_rules
         self._entries: Cache[Any, list[TraceEntry[T]]] = Cache(
             "traces", MAX_SIGNATURES, TRACE_BYTES,
             lambda key, variants: graph_bytes([v.value for v in variants]))
@@ -101,17 +106,20 @@ class TraceCache(Generic[T]):
 
     def find(self, key: Any, make: Callable[[], tuple[T, list[UOp]]]) -> TraceEntry[T]:
         """Return the trace of a signature; ``make()`` returns a new one and the captured nodes."""
+        if recording.recorder is not None:  # traces from before have no record of their lines
+            return TraceEntry(Captures(self._f()), make()[0])
         entries = self._entries.get(key)
-        hit = None if entries is None else _find_valid(entries)
+        hit = None if entries is None else self._find_valid(entries)
         if entries is not None and hit is not None:
             self.hits += 1
             if hit is not entries[-1]:  # most recently used last
                 _discard(entries, hit)
                 entries.append(hit)
+            scope.record_lines(*hit.lines)
             return hit
         self._explain(key, entries)
-        value, captures = make()
-        entry = TraceEntry(Captures(self._f()), value)
+        (value, captures), lines = scope.collect_lines(make)
+        entry = TraceEntry(Captures(self._f()), value, lines)
         if not entry.captures.determines_nodes(captures):
             self.trace_count += 1
             return entry
@@ -120,12 +128,20 @@ class TraceCache(Generic[T]):
             _discard(entries, v)
         entries.append(entry)
         self._entries.enforce_bounds(key)
-        winner = _find_valid(entries) or entry
+        winner = self._find_valid(entries) or entry
         if winner is entry:
             self.trace_count += 1
         else:
             _discard(entries, entry)
         return winner
+
+    def _find_valid(self, entries: list[TraceEntry[T]]) -> TraceEntry[T] | None:
+        """Return the first variant whose captures are unchanged."""
+        for v in list(entries):
+            if v.captures.find_change() is None and (
+                    not self._checks_rules or rule_demand.suits(v.value)):
+                return v
+        return None
 
     def _explain(self, key: Any, entries: list[TraceEntry[T]] | None) -> None:
         change = entries[-1].captures.find_change() if entries else None
@@ -136,41 +152,26 @@ class TraceCache(Generic[T]):
                 return
             self._retraces[name] += 1
             if self._retraces[name] == WARN_AFTER:
-                _warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because "
-                      f"{name!r}, "
-                      f"which it reads from outside, was rebound (to {short_repr(new)} now): pass "
-                      "it "
-                      "as an argument")
+                warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because "
+                     f"{name!r}, which it reads from outside, was rebound (to {short_repr(new)} "
+                     "now): pass it as an argument", RuntimeWarning)
         elif entries is None and len(self._entries):
             why = describe_difference(self._entries.keys()[-1], key)
             self._record_miss(why)
             name_part = why.partition(":")[0]
             self._retraces[name_part] += not scope.is_open()
             if self._retraces[name_part] == WARN_AFTER and not scope.is_open():
-                _warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because its "
-                      f"arguments differed ({why} now): pad arrays to a few shapes, pass a static "
-                      "argument as an array, or use a function for each")
+                warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because its "
+                     f"arguments differed ({why} now): pad arrays to a few shapes, pass a static "
+                     "argument as an array, or use a function for each", RuntimeWarning)
 
     def _record_miss(self, why: str) -> None:
         self.misses = [*self.misses[-MAX_MISSES + 1:], why]
 
 
-def _find_valid(entries: list[TraceEntry[T]]) -> TraceEntry[T] | None:
-    """Return the first variant whose captures are unchanged."""
-    for v in list(entries):
-        if v.captures.find_change() is None:
-            return v
-    return None
-
-
 def _discard(entries: list[TraceEntry[T]], v: TraceEntry[T]) -> None:
     with suppress(ValueError):  # another thread may have removed it
         entries.remove(v)
-
-
-def _warn(text: str) -> None:
-    file, line = user_location() or ("<unknown>", 0)
-    warnings.warn_explicit(text, RuntimeWarning, file, line)
 
 
 # ---- functions of equal code ---------------------------------------------------------------------
@@ -180,12 +181,13 @@ _PLAIN_TYPES = VALUE_TYPES | {type(None)}
 
 
 class SharedTrace(Record):
-    """A trace with its function, its captures and its program."""
+    """A trace with its function, its captures, its program and the user's lines that it ran."""
 
     f: Callable[..., Any]
     captures: Captures
     closed: ClosedFunction
     executable: Executable
+    lines: frozenset[Location]
 
 
 class _SharedCode:

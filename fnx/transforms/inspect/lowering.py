@@ -1,14 +1,13 @@
 """Lowering: the steps from graph to commands that ``jit(f).lower(*args)`` shows.
 
-``show()`` prints all steps, ``show("kernels", "commands")`` some; in a notebook the object displays
-as a page with a section for each step. Each step is headed by its passes and their times. The steps
-between graph and commands are recomputed on demand, once.
+``show()`` prints a summary (summary.py), ``show("all")`` all steps, ``show("kernels", "commands")``
+some; in a notebook the object displays as a page with a section for each step. Each step is headed
+by its passes and their times. The steps between graph and commands are recomputed on demand, once.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir import accessors, build, ops
@@ -17,14 +16,23 @@ from fnx.core.ir.kernel_code import RunTrace
 from fnx.core.ir.peak_rates import PeakRates, arithmetic_type, count_flops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
-from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.errors import ArgumentError, FnxError, Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.dispatch.executable import DeviceLike, LoweredLike
-from fnx.transforms.dispatch.schedule_search import outcome_of
+from fnx.transforms.dispatch.memory_use import arena_buffers
 from fnx.transforms.dispatch.specialized_call import CompiledLike, SignatureInfo, SpecializedCall
-from fnx.transforms.inspect import lowering_html
+from fnx.transforms.inspect import lowering_html, schedule_reasons
+from fnx.transforms.inspect.drawings import (
+    MAX_DRAWN_NODES,
+    Drawing,
+    graph_drawing,
+    memory_drawing,
+    time_drawing,
+)
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
+from fnx.transforms.inspect.summary import summary
+from fnx.transforms.inspect.timeline import RunTimes, known_runs, run_times, shorter
 
 server = lazy_import("fnx.transforms.page.server")
 
@@ -40,31 +48,26 @@ STEPS: dict[str, tuple[str, ...]] = {
     "llvm": ("render", "print", "llvm", "link"),
     "commands": ("memory", "commands"),
 }
-# The kind of a kernel, by the first word of its name, and the consequences for its loops.
-_KIND_REASONS = {
-    "contract": "a sum of products: a tile of the result stays in registers during the sum",
-    "rows": "rows that are read again: each stays in the cache, with lanes along it",
-    "reduce": "a fold: lanes go where reads are contiguous, each with an accumulator of its own",
-    "map": "an element at a time: lanes go along what is contiguous",
-    "scan": "a loop with carried values, in registers: each lane has one of its own",
-    "while": "a loop with carried values, in registers: each lane ends with its own condition",
-    "scatter": "places that are data: in order, with lanes only along an index of its own",
-}
-
 
 _TIMED_CALLS = 3  # timed calls, of which the fastest counts
+_LONG_NS = 5e6  # time of a call that is long enough to be timed once
 _REMEASURE_RATIO = 1.2  # ratio to a limit above which the limit is measured again
 
 
 class KernelInfo(Record):
-    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node, and scalar
-    operands."""
+    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node, scalar
+    operands, the number of runs, and the loop that repeats these until a condition ends it."""
 
     name: str
     bytes: int
     flops: int
     node: UOp
     scalars: tuple[int, ...] = ()
+    runs: int = 1
+    loop: str = ""
+
+
+_STEP_OF = {None: "graph", "stablehlo": "graph", "mlir": "graph", "hlo": "simplified"}
 
 
 class Lowering(SignatureInfo):
@@ -89,8 +92,9 @@ class Lowering(SignatureInfo):
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace_ms, **lowered.milliseconds}
-        self.kernels = tuple(map(_kernel_info, accessors.all_execs(self.commands)))
-        self._code, self._device = lowered.code, device
+        self.kernels = tuple([_kernel_info(*run) for run in
+                              accessors.execs_in_loops(self.commands)])
+        self._code, self._device, self._lines = lowered.code, device, lowered.lines
         self._rerun_passes, self._input_names = rerun, inputs
         self._name, self._record_call, self._limits = name, record_call, limits
         self.steps = tuple(STEPS)
@@ -106,8 +110,16 @@ class Lowering(SignatureInfo):
                f"{self.arena} bytes of arena>"
 
     def show(self, *steps: str) -> None:
-        """Print steps, by default all: graph, simplified, groups, kernels, schedules, tiled,
-        programs, llvm, commands.
+        """Print a summary of at most 60 lines: stages, the longest kernels, what is worth a look.
+
+        A program that is predicted to be short is run for its times, on the arguments of ``lower``.
+
+        Args:
+            steps: the steps to print instead: graph, simplified, groups, kernels, schedules, tiled,
+                programs, llvm, commands; or "all".
+
+        Raises:
+            ArgumentError: a step has another name.
 
         >>> import fnx, fnx.numpy as jnp
         >>> steps = fnx.jit(lambda x: jnp.exp(x) + 1).lower(jnp.zeros(3))
@@ -115,14 +127,17 @@ class Lowering(SignatureInfo):
         ==== commands  (memory ... ms, commands ... ms)
         map_add_exp(x) -> out0 ...
         """
-        texts = [(name, self.text(name)) for name in steps or STEPS]
+        if not steps:
+            print(summary(self, self._name, self._device))
+            return
+        texts = [(name, self.text(name)) for name in (STEPS if steps == ("all",) else steps)]
         print("\n\n".join(f"==== {name}  ({self.times(name)})\n{text}" for name, text in texts))
 
     def text(self, step: str = "graph") -> str:
         """Return one step as text."""
         make_text = _STEP_TEXTS.get(step)
         if make_text is None:
-            raise ArgumentError(f"expected a step of {', '.join(STEPS)}; got {step!r}")
+            raise ArgumentError(f"expected a step of {', '.join(STEPS)}, or all; got {step!r}")
         return make_text(self)
 
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> CompiledLike:
@@ -150,22 +165,24 @@ class Lowering(SignatureInfo):
         """Return one step as text.
 
         Args:
-            dialect: a step of ``show``; None for the graph.
+            dialect: a step of ``show``; None for the graph. Of JAX's, "stablehlo" and "mlir" are
+                the graph, and "hlo" is the simplified one.
             debug_info: accepted for JAX compatibility; the user's lines are always shown.
 
         Returns:
             A str.
 
         Raises:
-            ArgumentError: ``dialect`` is not a step; the dialects of JAX are not supported.
+            ArgumentError: ``dialect`` is not a step.
         """
-        return self.text("graph" if dialect is None else dialect)
+        return self.text(_STEP_OF.get(dialect, str(dialect)))
 
     def compiler_ir(self, dialect: str | None = None) -> UOp:
         """Return a step as an IR node.
 
         Args:
-            dialect: "graph", "simplified" or "commands"; None for the graph.
+            dialect: "graph", "simplified" or "commands"; None for the graph; of JAX's, those that
+                ``as_text`` takes.
 
         Returns:
             The node of that step.
@@ -174,11 +191,12 @@ class Lowering(SignatureInfo):
             ArgumentError: ``dialect`` is something else.
         """
         nodes = {"graph": self.graph, "simplified": self.simplified, "commands": self.commands}
-        if dialect is not None and dialect not in nodes:
+        step = _STEP_OF.get(dialect, str(dialect))
+        if step not in nodes:
             raise ArgumentError(f"compiler_ir: expected {', '.join(nodes)} or None, got "
                                 f"{dialect!r}",
                                 hint="fnx has its own IR: use .text(step) or .llvm()")
-        return nodes[dialect or "graph"]
+        return nodes[step]
 
     def cost_analysis(self) -> dict[str, float]:
         """Estimate the cost of a call, with the body of a loop counted once.
@@ -194,14 +212,18 @@ class Lowering(SignatureInfo):
                 "bytes accessed": float(sum(k.bytes for k in self.kernels))}
 
     def times(self, step: str) -> str:
-        """Return the passes of a step and their times; cached passes are run again."""
+        """Return the passes of a step and their times as text."""
+        return ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.pass_times(step).items()) \
+            or "no pass of its own"
+
+    def pass_times(self, step: str) -> dict[str, float]:
+        """Return pass -> milliseconds of a step; cached passes are run again."""
         pass_ms = dict(self.milliseconds)
         for ran in self.passes:
             if ran.name not in self.milliseconds:
                 pass_ms[ran.name] = pass_ms.get(ran.name, 0.0) + ran.milliseconds
-        return ", ".join(f"{name} {pass_ms[name]:.1f} ms"
-                         for name, pass_step in self._step_of.items()
-                         if pass_step == step and name in pass_ms) or "no pass of its own"
+        return {name: pass_ms[name] for name, pass_step in self._step_of.items()
+                if pass_step == step and name in pass_ms}
 
     def llvm(self) -> str:
         """Return the LLVM IR of the distinct kernels."""
@@ -213,7 +235,10 @@ class Lowering(SignatureInfo):
 
     def _repr_html_(self) -> str:
         texts = [(name, self.times(name), self.text(name)) for name in STEPS]
-        return lowering_html.page(repr(self)[1:-1], self.rows, texts)
+        small = len(toposort([self.graph], into_functions=True)) <= MAX_DRAWN_NODES
+        drawings = [self.draw("graph")] * small + [self.draw("memory")] * bool(self.arena)
+        return lowering_html.page(repr(self)[1:-1], self.rows, texts,
+                                  [(drawing.summary, drawing.svg()) for drawing in drawings])
 
     def roofline(self, measured: bool = True) -> Roofline:
         """Compare the cost of each kernel with the limits of this machine.
@@ -236,11 +261,13 @@ class Lowering(SignatureInfo):
         [(True, 'float32', 'model')]
         """
         why = ""
-        times: list[float | None] = [None] * len(self.kernels)
+        times: list[RunTimes] = []
         try:
             for _ in range(_TIMED_CALLS if measured else 0):
-                times = [min(s for s in pair if s is not None) if pair != (None, None) else None
-                         for pair in zip(times, self._times())]
+                latest = run_times(self.commands, self._recorded())
+                times = list(map(shorter, times, latest)) if times else latest
+                if sum([runs * (mean or 0) for mean, runs in times]) > _LONG_NS:
+                    break
         except FnxError as e:
             why = e.message
         result = self._roofline(self._limits(False), times, why)
@@ -248,32 +275,20 @@ class Lowering(SignatureInfo):
                         for row in result.rows)
         return self._roofline(self._limits(True), times, why) if remeasure else result
 
-    def _roofline(self, limits: PeakRates | None, times: Sequence[float | None],
+    def _roofline(self, limits: PeakRates | None, times: Sequence[RunTimes],
                   why: str) -> Roofline:
         rows = []
-        for (name, line, loops, work, nbytes, _, origin), info, spent in zip(
-                self.rows, self.kernels, times):
-            least, bound = (None, "") if limits is None else \
-                limits.min_time(work, nbytes, arithmetic_type(info.node))
+        for i, ((name, line, loops, work, nbytes, _, origin), info) in enumerate(
+                zip(self.rows, self.kernels)):
+            arithmetic = arithmetic_type(info.node)
+            least, bound = (None, "") if limits is None or not arithmetic else \
+                limits.min_time(work, nbytes, arithmetic)
+            spent, runs = times[i] if times else (None, info.runs)
             memory_time = 0.0 if limits is None else limits.min_time(0, nbytes)[0]
             predicted = max(memory_time, self._device.estimate(info.node, info.scalars))
             rows.append(KernelCost(name, line, loops, origin, work, nbytes, predicted, spent, least,
-                                   bound))
+                                   bound, runs, info.loop, bool(arithmetic)))
         return Roofline(rows, limits, why)
-
-    def _times(self) -> list[float | None]:
-        """Return the nanoseconds of each command; None if it did not run.
-
-        If a loop repeats commands, each gets the mean over all runs of its name.
-        """
-        times: dict[str, list[int]] = {}
-        runs = self._recorded().runs
-        if len(runs) == len(self.kernels):
-            return [float(run.stop - run.start) for run in runs]
-        for run in runs:
-            times.setdefault(run.name, []).append(run.stop - run.start)
-        names = [_name_and_line(info.name)[0] for info in self.kernels]
-        return [sum(times[name]) / len(times[name]) if name in times else None for name in names]
 
     def view(self, port: int = 0, browser: bool = True) -> Any:
         """Serve an interactive local web page of all steps.
@@ -299,6 +314,31 @@ class Lowering(SignatureInfo):
         'http://127.0.0.1:.../.../'
         """
         return server.serve([(self._name, lambda: self)], port, browser)
+
+    def draw(self, what: str = "graph") -> Drawing:
+        """Draw the program: for a notebook, or for a file.
+
+        Args:
+            what: "graph", the operations of the function as traced; "time", when each kernel runs,
+                in a call made for this; "memory", where each buffer between kernels is.
+
+        Returns:
+            A picture, which a notebook shows; ``save(path)`` writes it as SVG.
+
+        Raises:
+            ArgumentError: ``what`` is something else, or the program may not be run for "time".
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> fnx.jit(lambda x: jnp.exp(x) + 1).lower(jnp.zeros(3)).draw()
+        <picture: 5 nodes>
+        """
+        if what == "graph":
+            return graph_drawing(self.graph)
+        if what == "time":
+            return time_drawing(self.timeline.runs)
+        if what != "memory":
+            raise ArgumentError(f"draw: expected 'graph', 'time' or 'memory', got {what!r}")
+        return memory_drawing(arena_buffers(self.commands), self.arena, len(self.commands.src))
 
     # ---- text of each step
 
@@ -344,9 +384,10 @@ class Lowering(SignatureInfo):
         return out
 
     @cached_property
-    def _locs(self) -> set[Any]:
+    def lines(self) -> Collection[Location]:
+        """The user's lines of the trace; those of all nodes if they are not known."""
         nodes = toposort([self.graph], into_functions=True)
-        return {loc for n in nodes for loc in n.locs}
+        return self._lines or {loc for n in nodes for loc in n.locs}
 
     @cached_property
     def _schedules(self) -> dict[UOp, tuple[str, str]]:
@@ -355,7 +396,8 @@ class Lowering(SignatureInfo):
         schedule = "", ""
         for ran in self.passes:
             if ran.name == "choose":
-                schedule = ", ".join(map(repr, ran.after.schedule)), _origin(ran.before)
+                schedule = (", ".join(map(repr, ran.after.schedule)),
+                            schedule_reasons.origin(ran.before))
             elif ran.name in STEPS["tiled"]:
                 result.update((k, schedule) for k in getattr(ran.after, "graphs", ()))
         return result
@@ -367,12 +409,12 @@ class Lowering(SignatureInfo):
         return list(dict.fromkeys(k.node for k in self.kernels))
 
     def _pretty(self, nodes: UOp | list[UOp]) -> str:
-        return show.pretty(nodes, locs=self._locs, inputs=self._input_names,
+        return show.pretty(nodes, locs=self.lines, inputs=self._input_names,
                            scopes=nodes is not self.commands)
 
     def _groups(self) -> str:
         fusion = next(ran.after for ran in self.passes if ran.name == "kernelize")
-        return "\n".join(show.pretty_groups(fusion.groups, self._locs, self._input_names))
+        return "\n".join(show.pretty_groups(fusion.groups, self.lines, self._input_names))
 
     def _untiled(self) -> str:
         kernels = dict.fromkeys(ran.after.kernel for ran in self.passes
@@ -382,7 +424,8 @@ class Lowering(SignatureInfo):
     def _schedules_text(self) -> str:
         """Return the decisions that passes report, and the schedule of each kernel."""
         why = dict.fromkeys(line for ran in self.passes for line in ran.why)
-        texts = [_explain(ran.before, ran.after) for ran in self.passes if ran.name == "choose"]
+        texts = [schedule_reasons.explain(ran.before, ran.after)
+                 for ran in self.passes if ran.name == "choose"]
         return "\n\n".join(["\n".join(why)] * bool(why) + texts)
 
     def _programs_text(self) -> str:
@@ -404,30 +447,6 @@ def _name_and_line(name: str) -> tuple[str, str]:
     return kernel, line.rstrip(")")
 
 
-def _origin(schedule_input: Any) -> str:
-    """Return the origin of a schedule: "search", "user" or "model"."""
-    outcome = outcome_of(schedule_input.kernel.arg.name, schedule_input.schedule)
-    return "search" if outcome is not None else "user" if schedule_input.schedule else "model"
-
-
-def _explain(schedule_input: Any, scheduled: Any) -> str:
-    """Describe a schedule and its origin: the user, a search, or the heuristic for its kind of
-    kernel."""
-    name = schedule_input.kernel.arg.name
-    outcome = outcome_of(name, schedule_input.schedule)
-    why = str(outcome) if outcome is not None else \
-        "as the user wrote it" if schedule_input.schedule else \
-        "the model's choice: " + _KIND_REASONS.get(name.partition("_")[0], "loops as they are")
-    steps = list(scheduled.schedule)
-    kinds = {type(step).__name__ for step in steps}
-    if "Parallel" not in kinds and not schedule_input.schedule:
-        why += "; one thread: there is little work, or an order to keep"
-    lines = [f"{name}: {why}"]
-    for _, group in itertools.groupby(steps, key=lambda step: type(step).__name__):
-        lines.append("  " + ", ".join(map(repr, group)))
-    return "\n".join(lines)
-
-
 def _format_loops(kernel: UOp) -> str:
     """Format the loops of a kernel, outermost first: ``par(7) seq(300) vec(16)``."""
     if kernel.op is not ops.KERNEL:
@@ -442,9 +461,10 @@ def _format_extent(node: UOp) -> str:
         getattr(node.arg, "name", "") or "n"
 
 
-def _kernel_info(execution: UOp) -> KernelInfo:
+def _kernel_info(execution: UOp, loops: Sequence[UOp]) -> KernelInfo:
     kernel, *operands = execution.src
     scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
     nbytes = sum(accessors.possible_slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
+    open_loops = [loop.arg.label for loop in loops if loop.arg.trips is None]
     return KernelInfo(execution.arg.label, nbytes, count_flops(kernel, scalars), kernel,
-                      tuple(scalars))
+                      tuple(scalars), known_runs(loops), "".join(open_loops[:1]))

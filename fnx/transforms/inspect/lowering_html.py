@@ -1,4 +1,5 @@
-"""A Lowering as HTML for notebooks: a table of kernels, and a collapsible section for each step.
+"""A Lowering as HTML for notebooks: a table of kernels, pictures, a collapsible section for each
+step.
 
 All text from the user (names of functions and files) is escaped.
 
@@ -19,14 +20,19 @@ _TD = '<td style="text-align: left; font-family: monospace">'
 KernelRow = tuple[str, str, str, int, int, str, str]
 
 
-def page(title: str, kernels: Sequence[KernelRow], steps: Sequence[tuple[str, str, str]]) -> str:
-    """Return HTML of rows (columns as in ``HEADS``) and of steps (name, times, text)."""
+def page(title: str, kernels: Sequence[KernelRow], steps: Sequence[tuple[str, str, str]],
+         pictures: Sequence[tuple[str, str]] = ()) -> str:
+    """Return HTML of rows (columns as in ``HEADS``), of pictures (title, SVG), and of steps (name,
+    times, text)."""
     heads = "".join(f"<th>{h}</th>" for h in HEADS)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in kernels)
+    shown = "".join(f"<p>{escape(head)}</p><div style='overflow-x: auto'>{svg}</div>"
+                    for head, svg in pictures)
     parts = "".join(
         f"<details><summary><b>{escape(name)}</b> &nbsp; {escape(times)}</summary>"
         f"{_PRE}{escape(text)}</pre></details>" for name, times, text in steps)
-    return f"<div><p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{parts}</div>"
+    return f"<div><p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{shown}{parts}" \
+        "</div>"
 
 
 def _cell(value: object) -> str:

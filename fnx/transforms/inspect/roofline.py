@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fnx.core.ir.peak_rates import PeakRates
 from fnx.core.support.record import Record
 
-_HEADS = ("FLOP", "bytes", "predicted", "measured", "least", "limit")
+_HEADS = ("runs", "FLOP", "bytes", "predicted", "measured", "least", "limit")
 
 
 class KernelCost(Record):
@@ -31,6 +31,9 @@ class KernelCost(Record):
         measured: nanoseconds of a run; None if it did not run.
         least: nanoseconds by the limits of the machine; None if they are not known.
         bound: what bounds it: a type of arithmetic, or a level of memory.
+        runs: the number of runs in a call; the other numbers are of one run.
+        loop: the loop that repeats these runs until a condition ends it, or empty.
+        is_counted: whether the operations are counted: not those of library routines.
     """
 
     name: str
@@ -43,11 +46,19 @@ class KernelCost(Record):
     measured: float | None = None
     least: float | None = None
     bound: str = ""
+    runs: int = 1
+    loop: str = ""
+    is_counted: bool = True
 
     @property
     def limit(self) -> float | None:
         """The fraction of the machine's limit that it reaches."""
         return None if not self.measured or self.least is None else self.least / self.measured
+
+    @property
+    def total(self) -> float:
+        """The nanoseconds of all runs in a call: measured, else predicted."""
+        return self.runs * (self.predicted if self.measured is None else self.measured)
 
 
 class Roofline:
@@ -59,20 +70,30 @@ class Roofline:
         why: the reason why nothing was measured, or empty.
 
     >>> row = KernelCost("add", "m.py:3", "vec(16)", "model", 16, 64, 5.0, 8.0, 4.0, "L1")
-    >>> print(Roofline([row], None))
-           FLOP      bytes  predicted   measured      least      limit  kernel
-             16         64     0.0 us     0.0 us     0.0 us     50% L1  add (m.py:3): vec(16), model
+    >>> print(Roofline([row], None))  # doctest: +ELLIPSIS
+          runs       FLOP      bytes  predicted   measured      least      limit  kernel
+             1         16         64     0.0 us     0.0 us     0.0 us     50% L1  add (m.py:3): ...
     """
 
     def __init__(self, rows: Sequence[KernelCost], limits: PeakRates | None, why: str = "") -> None:
         self.rows, self.limits, self.why = list(rows), limits, why
+
+    @property
+    def total(self) -> float:
+        """The nanoseconds of all kernels in a call."""
+        return sum([row.total for row in self.rows])
+
+    @property
+    def open_loops(self) -> list[str]:
+        """The loops that data ends, of whose kernels the runs of one iteration are counted."""
+        return list(dict.fromkeys([row.loop for row in self.rows if row.loop]))
 
     def __repr__(self) -> str:
         lines = [" ".join(f"{head:>10}" for head in _HEADS) + "  kernel"]
         for row in self.rows:
             share = "" if row.limit is None else f"{100 * row.limit:.0f}% "
             where = f" ({row.line})" if row.line else ""
-            cells = (f"{row.flops:,}", f"{row.nbytes:,}", _time(row.predicted),
+            cells = (f"{row.runs:,}", f"{row.flops:,}", f"{row.nbytes:,}", _time(row.predicted),
                      _time(row.measured), _time(row.least), share + row.bound)
             lines.append(" ".join(f"{cell:>10}" for cell in cells) +
                          f"  {row.name}{where}: {row.loops}, {row.chosen}")
@@ -80,6 +101,8 @@ class Roofline:
             lines.append("limits of this machine: " + ", ".join(
                 [f"{name} {rate:.0f} GFLOP/s" for name, rate in self.limits.flops] +
                 [f"{name} {rate:.0f} GB/s" for name, _, rate in self.limits.memory_levels]))
+        lines += [f"counted for one iteration, as data ends this loop: {loop}"
+                  for loop in self.open_loops]
         return "\n".join([*lines, *[f"not measured: {self.why}"] * bool(self.why)])
 
 

@@ -24,7 +24,8 @@ from fnx.core.ir import accessors, build, dtypes
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
-from fnx.core.support.errors import KernelError, Location, user_location
+from fnx.core.scope.scope import recorded_location
+from fnx.core.support.errors import KernelError, Location
 from fnx.core.support.format_strings import check_format
 from fnx.core.support.record import Record
 from fnx.transforms.kernel_lang.trace_state import KernelTrace, current
@@ -93,7 +94,7 @@ def record_print(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     """
     tracing = current()
     check_format(fmt, args, kwargs)
-    loc = user_location(3)
+    loc = recorded_location(3)
     operands: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     values = [(name, as_node(x, number_kind(x)[0])) for name, x in operands if type(x) is Value]
     first = FIRST_SLOT + tracing.hidden

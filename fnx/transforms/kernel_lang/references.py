@@ -16,6 +16,7 @@ from fnx.core.ir.expr import Expr
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.rewriting import symbolic
+from fnx.core.scope.scope import recorded_location
 from fnx.core.support.config import config
 from fnx.core.support.errors import (
     DTypeError,
@@ -153,7 +154,7 @@ class Reference(NotAValue):
         if isinstance(value, Value) and not weak and to is not dtype:
             raise DTypeError(f"store to {self.name!r}: expected {dtype}, got {to}",
                              hint=f"convert with k.cast(value, {dtype.name!r})")
-        old, current_loc.loc = current_loc.loc, user_location(3)
+        old, current_loc.loc = current_loc.loc, recorded_location(3)
         try:
             where = None if valid is None else as_condition(valid)
             nodes = self._index_nodes(index)

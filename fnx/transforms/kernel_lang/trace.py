@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -15,12 +16,14 @@ from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
-from fnx.core.support.errors import KernelError
+from fnx.core.support.errors import KernelError, warn
 from fnx.transforms.kernel_lang import accesses, carried_values
 from fnx.transforms.kernel_lang.kernel_prints import Prints, collect_prints
 from fnx.transforms.kernel_lang.references import Reference, check_order
 from fnx.transforms.kernel_lang.trace_state import OPEN, KernelTrace
 from fnx.transforms.kernel_lang.values import make_range
+
+MANY_STORES = 256  # of one kernel: above, a loop was meant
 
 
 def trace_kernel(f: Callable[..., Any], name: str,
@@ -47,10 +50,14 @@ def trace_kernel(f: Callable[..., Any], name: str,
     try:
         args = make_args(reference)
         tracing.slots = count
+        _check_parameters(f, name, args)
         returned = f(*args)
         if returned is not None:
             raise KernelError(f"kernel {name}: expected no return value, got "
                               f"{type(returned).__name__}", hint="write results: o[i] = value")
+        if len(tracing.stores) > MANY_STORES:
+            warn(f"kernel {name}: {len(tracing.stores)} stores were traced, as a Python loop is "
+                 "unrolled: use k.range for a loop of the kernel", RuntimeWarning)
         _complete_carries(tracing)
         prints, hidden = collect_prints(tracing, count + len(tracing.checks))
         outputs += [Reference(ref, shape, True) for ref, shape in hidden]
@@ -62,6 +69,21 @@ def trace_kernel(f: Callable[..., Any], name: str,
     used = set(toposort(tracing.stores))
     order = [r.arg.id for r in tracing.ranges if r in used]
     return build.kernel(tracing.stores, name, order), prints
+
+
+def _check_parameters(f: Callable[..., Any], name: str, args: Sequence[Any]) -> None:
+    """Raise unless the kernel has a parameter for each input and each output."""
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):  # of a function in C there is none
+        return
+    try:
+        signature.bind(*args)
+    except TypeError:
+        raise KernelError(f"kernel {name}: expected a parameter for each of {len(args)} inputs and "
+                          f"outputs, got {name}{signature}",
+                          hint="the inputs come first, then the outputs, which it writes: "
+                               "def kernel(x, o): ... o[i] = x[i]") from None
 
 
 def _complete_carries(tracing: KernelTrace) -> None:

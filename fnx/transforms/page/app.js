@@ -2,9 +2,9 @@
 "use strict";
 
 const $ = id => document.getElementById(id);
-const TABS = { passes: "Passes", kernels: "Kernels", steps: "Steps", timeline: "Timeline",
-               memory: "Memory", source: "Source" };
-const state = { tab: "passes", at: 0, view: "", overview: null, shown: null, boxed: [] };
+const TABS = { timeline: "Time and source", kernels: "Kernels", passes: "Passes", steps: "Steps",
+               memory: "Memory" };
+const state = { tab: "timeline", at: 0, view: "", overview: null, shown: null, boxed: [] };
 const cache = new Map();
 const drawing = new Drawing($("graph"), i => tellBox(i));
 
@@ -34,7 +34,6 @@ const show = (id, on) => $(id).classList.toggle("hidden", !on);
 const say = text => { $("status").textContent = text; };
 const size = n => n < 1024 ? `${n} B` : n < 1 << 20 ? `${(n / 1024).toFixed(1)} KB`
                                                     : `${(n / (1 << 20)).toFixed(1)} MB`;
-const ms = ns => `${(ns / 1e6).toFixed(3)} ms`;
 
 // ---- the list
 
@@ -49,9 +48,8 @@ const LISTS = {
   },
   kernels: () => state.overview.kernels.map((k, i) => ({ text: k.name, note: k.line, i })),
   steps: () => state.overview.steps.map((s, i) => ({ text: s.name, note: "", i })),
-  timeline: () => [{ text: "one call", note: "", i: 0 }],
+  timeline: () => state.files.map((f, i) => ({ text: f.file, note: "", i })),
   memory: () => [{ text: "buffers over commands", note: "", i: 0 }],
-  source: () => state.files.map((f, i) => ({ text: f.file, note: "", i })),
 };
 
 function list() {
@@ -100,17 +98,27 @@ const VIEWS = {
     const row = state.overview.steps[i], step = await own(`step/${row.name}`);
     return { head: [row.name, row.times], views: { text: () => text(step.text) } };
   },
-  timeline: async () => {
-    const found = await own("timeline"), end = found.runs.at(-1)?.stop || 0;
+  timeline: async i => {
+    const file = state.files[i] || { file: "no source", lines: [] };
+    let found;
+    try {
+      found = await own("timeline");
+    } catch (error) {
+      return { head: [file.file, `no times: ${error.message}`],
+               views: { lines: () => source(file, []) } };
+    }
+    const end = found.runs.at(-1)?.stop || 0;
     const most = Math.max(0, ...found.runs.map(r => r.living));
     const busy = Array.from({ length: found.workers }, (_, i) => found.parts.reduce(
       (sum, p) => p[1] === i ? sum + p[3] - p[2] : sum, 0));
     return { head: [`${found.runs.length.toLocaleString()} kernels in ${ms(end)}` +
                     (found.left_out ? `, and ${found.left_out.toLocaleString()} more` : ""),
-                    busy.map((ns, i) => `worker ${i}: busy for ${ms(ns)}`).join(",  "),
-                    `intermediate buffers: up to ${size(most)} in use at once; drag to pan, ` +
-                    "wheel to zoom into time, click a box"],
-             views: { time: () => timeMap(found), table: () => timeTable(found) } };
+                    [...busy.map((ns, i) => `worker ${i}: busy for ${ms(ns)}`),
+                     `intermediate buffers: up to ${size(most)} in use at once`].join(",  "),
+                    "a colour is a line of the source; drag to pan, wheel to zoom into time, " +
+                    "click a box or a line"],
+             views: { time: () => { timeMap(found); source(file, found.runs); },
+                      table: () => timeTable(found) } };
   },
   memory: async () => {
     const memory = await own("memory");
@@ -119,8 +127,6 @@ const VIEWS = {
                     "commands to the right, addresses downwards; click a buffer"],
              views: { map: () => memoryMap(memory), table: () => memoryTable(memory) } };
   },
-  source: async i => ({ head: [state.files[i].file, "how many nodes came from each line"],
-                        views: { lines: () => source(state.files[i]) } }),
 };
 
 // A text that is made when somebody wants to read it.
@@ -138,7 +144,7 @@ async function later(found) {
 
 async function go(tab, i) {
   const start = performance.now();
-  if (tab === "source") state.files = await own("source");
+  if (tab === "timeline") state.files = await own("source");
   const changed = tab !== state.tab || !$("list").children.length;
   Object.assign(state, { tab, at: i });
   for (const button of $("tabs").children)
@@ -171,6 +177,7 @@ function open(name) {
   state.boxed = [];
   show("graph", false);
   show("text", true);
+  $("detail").classList.remove("both");
   $("text").replaceChildren();
   if (!name) return;
   state.view = name;
@@ -229,6 +236,10 @@ function boxes(told, places, edges, lanes = false) {
 
 function tellBox(i) {
   if (i >= 0) say(state.boxed[i]);
+  const line = drawing.boxes[i]?.line;
+  for (const row of $("text").querySelectorAll("pre div"))
+    row.classList.toggle("chosen", line !== undefined && row.dataset.line === line);
+  $("text").querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
 }
 
 function table(heads, rows, chosen) {
@@ -267,17 +278,36 @@ function memoryTable(memory) {
         memory.buffers.map(b => [b.name, b.bytes, b.offset, b.first, b.last]));
 }
 
-function source(file) {
-  const pre = make("pre", null, $("text"));
+// The lines of a file, below the timeline: the colour of each, and the time of its kernels.
+function source(file, runs) {
+  const pre = make("pre", null, $("text")), times = new Map();
+  for (const r of runs) times.set(r.line, (times.get(r.line) || 0) + r.stop - r.start);
+  const most = Math.max(1, ...times.values());
+  show("text", true);
+  $("detail").classList.toggle("both", runs.length > 0);
   let last = 0;
   for (const line of file.lines) {
     if (last && line.number > last + 1) make("div", "…", pre);
     last = line.number;
-    const row = make("div", null, pre, line.nodes ? "new" : "");
+    const name = `${file.file}:${line.number}`, ns = times.get(name) || 0;
+    const row = make("div", null, pre, line.nodes ? "made" : "");
+    row.dataset.line = name;
     make("i", line.number, row);
-    make("i", line.nodes ? `${line.nodes} node${line.nodes > 1 ? "s" : ""}` : "", row);
+    const bar = make("i", null, row, "time");
+    if (ns) {
+      const fill = make("b", null, bar);
+      fill.style.background = lineHue(name);
+      fill.style.width = `${Math.max(4, 100 * ns / most)}%`;
+      make("span", `${(ns / 1e3).toFixed(1)} us`, bar);
+    } else if (line.nodes) {
+      make("span", `${line.nodes} node${line.nodes > 1 ? "s" : ""}`, bar);
+    }
     row.append(line.text);
     if (line.kernels.length) row.title = line.kernels.join("\n");
+    row.onclick = () => {
+      drawing.hits = new Set(drawing.boxes.flatMap((b, i) => b.line === name ? [i] : []));
+      drawing.draw();
+    };
   }
 }
 
@@ -330,7 +360,7 @@ async function begin() {
     button.dataset.tab = tab;
     button.onclick = () => go(tab, 0);
   }
-  await start("passes");
+  await start("timeline");
 }
 
 begin().catch(error => say(String(error)));

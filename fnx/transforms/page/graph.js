@@ -66,7 +66,8 @@ class Drawing {
     const style = getComputedStyle(document.documentElement);
     const color = name => style.getPropertyValue(name).trim();
     const fore = color("--fore"), soft = color("--soft"), accent = color("--accent");
-    const fills = { new: color("--new"), plain: color("--back"), hit: color("--mark") };
+    const fills = { new: color("--new"), plain: color("--back"), hit: color("--mark"),
+                    quiet: color("--line") };
     c.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * this.x, ratio * this.y);
     const left = -this.x / scale, top = -this.y / scale;
     const right = left + wide / scale, bottom = top + high / scale;
@@ -85,15 +86,17 @@ class Drawing {
     this.boxes.forEach((b, i) => {
       const x = b.x * this.stretch, w = b.w * this.stretch;
       if (x > right || x + w < left || b.y > bottom || b.y + b.h < top) return;
-      c.fillStyle = this.hits.has(i) ? fills.hit : fills[b.color] || b.color;
-      c.strokeStyle = i === this.chosen ? accent : soft;
-      c.lineWidth = i === this.chosen ? 3 : 1;
+      const hit = this.hits.has(i), ink = hit || fills[b.color] ? fore : "#1d2430"; // hues are light
+      c.fillStyle = hit ? fills.hit : fills[b.color] || b.color;
+      c.strokeStyle = hit || i === this.chosen ? accent : soft;
+      c.lineWidth = hit || i === this.chosen ? 3 : 1;
       c.fillRect(x, b.y, w, b.h);
       c.strokeRect(x, b.y, w, b.h);
       if (scale * b.h < 9 || scale * w < 12) return;
       c.save();
       c.beginPath(); c.rect(x, b.y, w, b.h); c.clip();
-      c.fillStyle = fore; c.font = "600 13px system-ui, sans-serif";
+      const size = this.lanes ? 11 / scale : 13; // names on lanes stay as large in a small window
+      c.fillStyle = ink; c.font = `600 ${size}px system-ui, sans-serif`;
       const lines = b.lines.filter(Boolean), step = 15;
       const write = (text, y) => { // what is too long begins at the left, so that it can be read
         const long = this.lanes || c.measureText(text).width > w - 6;
@@ -156,6 +159,7 @@ class Drawing {
   }
 }
 
+const ms = ns => ns < 1e5 ? `${(ns / 1e3).toFixed(2)} us` : `${(ns / 1e6).toFixed(3)} ms`;
 const shortened = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
 
 function nodeBoxes(graph) {
@@ -165,7 +169,10 @@ function nodeBoxes(graph) {
     color: n.new ? "new" : "plain" }));
 }
 
-const HUES = ["#8fb8de", "#9fd3a8", "#e3c48f", "#d8a7c4", "#b4a7e0", "#8fd0cf", "#e0a797"];
+const HUES = ["#8fb8de", "#e3c48f", "#9fd3a8", "#d8a7c4", "#b4a7e0", "#e0a797", "#8fd0cf", "#c9cf7f",
+              "#f0a8a8", "#a9b7c6"];
+const hues = new Map(); // of source lines, in the order of their kernels
+const lineHue = line => hues.get(line) || hues.set(line, HUES[hues.size % HUES.length]).get(line);
 
 // Buffers of the arena: commands to the right, addresses downwards.
 function memoryBoxes(memory) {
@@ -180,30 +187,29 @@ function timeBoxes(found, tell) {
   const wide = 1600, lane = 44, gap = 8, high = 160;
   const end = Math.max(1, found.runs.at(-1)?.stop || 1), at = ns => ns / end * wide;
   const most = Math.max(1, ...found.runs.map(r => r.living));
-  const hue = new Map(), boxes = [], told = [];
-  for (const r of found.runs)
-    if (!hue.has(r.name)) hue.set(r.name, HUES[hue.size % HUES.length]);
-  const add = (x, y, w, h, title, color, text) => {
-    boxes.push({ x, y, w, h, title, lines: [], color });
+  const boxes = [], told = [];
+  const add = (x, y, w, h, title, color, text, line) => {
+    boxes.push({ x, y, w, h, title, lines: [], color, line });
     told.push(text);
   };
-  const label = (y, h, text) => add(-150, y, 140, h, text, "plain", text);
+  const label = (y, h, text) => add(-220, y, 210, h, text, "plain", text);
   for (let i = 0; i < 10; i++)
-    add(wide * i / 10, 0, wide / 10, 22, `${(end * i / 1e7).toFixed(3)} ms`, "plain", "");
-  const top = 22 + gap, worker = i => top + (i + 1) * (lane + gap), bottom = worker(found.workers);
+    add(wide * i / 10, 0, wide / 10, 36, ms(end * i / 10), "plain", "");
+  const top = 36 + gap, worker = i => top + (i + 1) * (lane + gap), bottom = worker(found.workers);
   label(top, lane, "kernels");
   for (let i = 0; i < found.workers; i++) label(worker(i), lane, `worker ${i}`);
   label(bottom, high, "bytes in use");
   found.runs.forEach((r, i) => {
     const next = found.runs[i + 1]?.start ?? end, tall = r.living / most * high;
-    add(at(r.start), top, Math.max(at(r.stop - r.start), 0.3), lane, r.name, hue.get(r.name), tell(r));
+    add(at(r.start), top, Math.max(at(r.stop - r.start), 0.3), lane, r.name, lineHue(r.line),
+        tell(r), r.line);
     if (tall > 0)
-      add(at(r.start), bottom + high - tall, at(next - r.start), tall, "", HUES[0], tell(r));
+      add(at(r.start), bottom + high - tall, at(next - r.start), tall, "", "quiet", tell(r));
   });
   for (const [k, i, start, stop] of found.parts) {
     const r = found.runs[k];
-    add(at(start), worker(i), Math.max(at(stop - start), 0.3), lane, r.name, hue.get(r.name),
-        `worker ${i}, ${((stop - start) / 1e6).toFixed(3)} ms of ${tell(r)}`);
+    add(at(start), worker(i), Math.max(at(stop - start), 0.3), lane, r.name, lineHue(r.line),
+        `worker ${i}, ${ms(stop - start)} of ${tell(r)}`, r.line);
   }
   return { boxes, told };
 }

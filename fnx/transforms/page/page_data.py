@@ -17,13 +17,10 @@ from fnx.core.ir.derivations import recent_forms
 from fnx.core.ir.kernel_code import Chunk
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
-from fnx.core.levels.show_graph import format_type
-from fnx.core.levels.show_text import format_const, format_locations
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, kernel_label, short_file_name
+from fnx.transforms.inspect.graph_layout import draw_graph
 from fnx.transforms.inspect.lowering import Lowering
-from fnx.transforms.page.layout import layer_layout
 
-MAX_NODES = 20_000  # most nodes of a graph that is drawn
 MAX_RUNS = 4_000  # most kernels of a timeline
 _CONTEXT_LINES = 3  # context lines before and after source lines with nodes
 
@@ -68,7 +65,8 @@ class PageData:
         before, after = (find_graphs(side) for side in
                          (self.lowering.passes[i].before, self.lowering.passes[i].after))
         return {**self.passes[i], "before": self._text(before), "after": self._text(after),
-                "graph": draw_graph(after, set(toposort(before, into_functions=True)))}
+                "graph": draw_graph(after, set(toposort(before, into_functions=True)),
+                                    self.lowering.lines)}
 
     def _text(self, graphs: Sequence[UOp]) -> str:
         """Return graphs as text, cached, as the output of a pass is the input of the next."""
@@ -80,7 +78,7 @@ class PageData:
         """Return a command's kernel: its graph, and the levels at which its text is available."""
         node = self.lowering.kernels[i].node
         return {"levels": list(self.lowering.kernel_texts(node)),
-                "graph": draw_graph([node], set())}
+                "graph": draw_graph([node], set(), self.lowering.lines)}
 
     def level(self, i: int, name: str) -> Json:
         """Return the text of a command's kernel at a level; for a large one machine code takes a
@@ -126,7 +124,7 @@ class PageData:
         rows, chunks, command = [], [], -1
         for k, run in enumerate(runs):
             command = _next_command(names, run.name, command)
-            rows.append({"name": run.name, "line": format_locations(run.locs[:1]),
+            rows.append({"name": run.name, "line": kernel_label("", run.locs[:1]).strip(" ()"),
                          "start": run.start - origin, "stop": run.stop - origin,
                          "bytes": run.nbytes, "flops": run.flops,
                          "living": live_bytes[command] if command >= 0 else 0})
@@ -138,17 +136,20 @@ class PageData:
     @cached_property
     def source(self) -> Json:
         """The user's source lines that nodes came from, with node counts and the kernels of
-        each."""
+        each; first the file of the most nodes."""
         counts: dict[tuple[str, int], int] = {}
         for node in toposort([self.lowering.graph], into_functions=True):
-            for file, line, *_ in node.locs[:1]:
+            for file, line, *_ in [loc for loc in node.locs if loc in self.lowering.lines][:1]:
                 counts[file, line] = counts.get((file, line), 0) + 1
         kernels: dict[str, list[str]] = {}
         for info in self.lowering.rows:
             for location in info[1].split(", "):
                 kernels.setdefault(location, []).append(info[0])
-        return [_source_lines(name, {line: n for (file, line), n in counts.items() if file == name},
-                              kernels) for name in dict.fromkeys(file for file, _ in counts)]
+        files: dict[str, dict[int, int]] = {}
+        for (file, line), n in counts.items():
+            files.setdefault(file, {})[line] = n
+        return [_source_lines(name, files[name], kernels) for name in
+                sorted(files, key=lambda name: -sum(files[name].values()))]
 
 
 def page_parts(data: PageData) -> dict[str, Callable[..., Json]]:
@@ -172,34 +173,6 @@ def _parse_index(text: str, size: int) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) >= size:
         raise ArgumentError(f"expected a number below {size}, got {text[:20]!r}")
     return int(text)
-
-
-def draw_graph(roots: Sequence[UOp], known: set[UOp]) -> Json:
-    """Return the nodes of graphs with coordinates and edges; nodes in ``known`` are not new.
-
-    Constants are shown in the nodes that read them.
-    """
-    all_nodes = toposort(roots, into_functions=True)
-    if len(all_nodes) > MAX_NODES:
-        return {"nodes": [], "edges": [], "left_out": len(all_nodes)}
-    nodes = [n for n in all_nodes if n.op is not ops.CONST or n in roots]
-    positions = {n: i for i, n in enumerate(nodes)}
-    operands = [[positions[s] for s in n.src if s in positions] for n in nodes]
-    coordinates = layer_layout(operands)
-    return {"nodes": [{"op": n.op.name, "type": format_type(n), "detail": _detail(n),
-                       "line": format_locations(n.locs[:1]), "new": n not in known, "x": x, "y": y}
-                      for n, (x, y) in zip(nodes, coordinates)],
-            "edges": [[s, i] for i, sources in enumerate(operands) for s in sources],
-            "left_out": 0}
-
-
-def _detail(node: UOp) -> str:
-    """Return the arg of a node and its constant operands as text."""
-    arg = format_const(node).text if node.op is ops.CONST else \
-        "" if node.arg is None else show.python_arg(node.arg, False)
-    constants = [f"[{i}]={format_const(s).text}"
-                 for i, s in enumerate(node.src) if s.op is ops.CONST]
-    return " ".join(filter(None, [arg, *constants]))[:200]
 
 
 def _kernel_name(graphs: Sequence[UOp], previous: str) -> str:
@@ -235,7 +208,7 @@ def _source_lines(name: str, counts: dict[int, int], kernels: dict[str, list[str
     shown = sorted({n for line in counts
                     for n in range(line - _CONTEXT_LINES, line + _CONTEXT_LINES + 1)
                     if 0 < n <= max(len(text), line)})
-    short = name.rpartition("/")[2]
+    short = short_file_name(name)
     return {"file": short, "lines": [
         {"number": n, "text": text[n - 1].rstrip() if n <= len(text) else "",
          "nodes": counts.get(n, 0), "kernels": kernels.get(f"{short}:{n}", [])} for n in shown]}

@@ -79,7 +79,9 @@ class Page:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as e:
             raise ArgumentError(f"view: expected a port that is free, got {port} ({e})",
-                                hint="view() takes one that is free") from None
+                                hint="view() takes one that is free" if port else "allow this "
+                                "process to listen on 127.0.0.1, or print the stages by show('all')"
+                                ) from None
         self._server.view = self
         self.url = f"http://127.0.0.1:{self._server.server_port}/{self._token}/"
         for entry in entries:

@@ -249,7 +249,7 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
         """)
     # The limit may expire in a kernel, or in the loop between two kernels.
     assert re.search("waited 0.5 s, the time limit, for (kernel .*|the condition|the end) "
-                     r"in iteration \d+ of cell .* in iteration 0 of outer ", done.stdout), done
+                     r"in iteration \d+ of cell.* in iteration 0 of outer", done.stdout), done
     assert done.stdout.split()[-1] == "4.0"
 
 

@@ -399,3 +399,15 @@ def test_little_address_space_is_an_error_or_enough(left):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True,
                           text=True, timeout=300, env=os.environ | {"FNX_CACHE_DIR": ""})
     assert done.stdout == "True\n", done.stderr
+
+
+def test_a_program_that_runs_the_exit_functions_itself_lives_on():
+    """As tests of libraries do; at its real end the compiler's threads still end."""
+    done = script("""
+        import atexit
+        assert right(submit(2), 2)
+        atexit._run_exitfuncs()
+        assert right(submit(2, length=3), 2, 3)
+        print("compiled", flush=True)
+        """, FNX_CACHE_DIR="")
+    assert (done.stdout, done.stderr, done.returncode) == ("compiled\n", "", 0)

@@ -202,12 +202,12 @@ def test_a_line_out_of_several_is_a_plain_one_in_nodes_and_on_disk() -> None:
         held = current_loc.loc
     finally:
         current_loc.loc = before
-    assert other.locs == (("other.py", 1), ("user.py", 12))
+    assert other.locs == (("other.py", 1), ("user.py", 12), ("user.py", 13))
     assert all(type(site) is tuple for site in other.locs)
     assert pickle.loads(pickle.dumps(held)) == ("user.py", 12)
 
 
-def test_sites_gather_up_to_eight() -> None:
+def test_the_first_and_the_latest_lines_are_kept() -> None:
     x = build.param(0, F, (11,))
     try:
         for line in range(12):
@@ -215,7 +215,7 @@ def test_sites_gather_up_to_eight() -> None:
             node = build.exp(x)
     finally:
         current_loc.loc = None
-    assert node.locs == tuple(("user.py", line) for line in range(8))
+    assert node.locs == tuple(("user.py", line) for line in (0, *range(5, 12)))
     assert node.replace(op=ops.LOG).locs == node.locs
 
 

@@ -21,32 +21,49 @@ def test_override_restores_values_and_sources() -> None:
         assert "workers = 3  (assigned)" in repr(config)
         raise ZeroDivisionError
     assert repr(config) == before
-    with pytest.raises(ArgumentError, match="expected one of x64"):
+    with pytest.raises(ArgumentError, match="expected the name of a setting"):
         config.no_such_field = 1  # type: ignore[attr-defined]
-    with pytest.raises(ArgumentError, match="expected one of x64"), override(no_such_field=1):
+    with pytest.raises(ArgumentError, match="expected the name of a setting"), \
+            override(no_such_field=1):
         pass
 
 
 def test_from_the_environment() -> None:
-    fresh = Config({"FNX_WORKERS": " 3", "FNX_CHECK": "0", "FNX_DEVICE": "interp"})
+    fresh = Config({"FNX_WORKERS": " 3", "FNX_CHECK_SPEC": "0", "FNX_DEVICE": "interp"})
     assert (fresh.workers, fresh.check_spec, fresh.device) == (3, False, "interp")
     assert "workers = 3  (FNX_WORKERS)" in str(fresh) and "x64 = False  (default)" in str(fresh)
     assert [line.split()[0] for line in str(fresh).splitlines()] == list(FIELDS)
     assert Config({"FNX_WORKERS": "", "FNX_CACHE_DIR": ""}).cache_dir == ""
+    assert Config({"FNX_CHECK": "nan"}).check == "nan"
+
+
+def test_variables_of_jax_are_read_unless_one_of_fnx_is_set() -> None:
+    fresh = Config({"FNX_ENABLE_X64": "0"})
+    fresh.read_jax_variables({"JAX_ENABLE_X64": "1", "JAX_DEBUG_NANS": "True",
+                              "JAX_PLATFORMS": "cpu", "JAX_LOG_COMPILES": "0"})
+    assert (fresh.x64, fresh.check) == (False, "nan")
+    fresh = Config({})
+    fresh.read_jax_variables({"JAX_ENABLE_X64": "true"})
+    assert fresh.x64
+    for name, text, words in (("JAX_ENABLE_X64", "maybe", "JAX_ENABLE_X64: expected True or False"),
+                              ("JAX_PLATFORMS", "tpu", "jax_platforms to be None or 'cpu'")):
+        with pytest.raises(ArgumentError, match=words):
+            fresh.read_jax_variables({name: text})
 
 
 @pytest.mark.parametrize("text, value", [
     ("false", False), ("False", False), ("no", False), ("off", False), ("0", False), ("", False),
     ("true", True), ("TRUE", True), ("1", True), ("yes", True), ("on", True)])
 def test_words_for_true_and_false(text: str, value: bool) -> None:
-    assert Config({"FNX_CHECK": text}).check_spec is value
+    assert Config({"FNX_CHECK_SPEC": text}).check_spec is value
 
 
 @pytest.mark.parametrize("variable, text, words", [
     ("FNX_WORKERS", "abc", "an integer from 0 to 1,024"),
     ("FNX_WORKERS", "-1", "an integer from 0 to 1,024"),
     ("FNX_WORKERS", "99999999", "an integer from 0 to 1,024"),
-    ("FNX_WORKERS", "2.5", "an integer"), ("FNX_CHECK", "maybe", "True or False"),
+    ("FNX_WORKERS", "2.5", "an integer"), ("FNX_CHECK_SPEC", "maybe", "True or False"),
+    ("FNX_CHECK", "1", "one of '', nan, inf"),
     ("FNX_DEVICE", "tpu", "one of cpu, cuda, interp, null, opencl, trace, webgpu"),
     ("FNX_CACHE_BYTES", "1 GB", "an integer")])
 def test_what_a_variable_does_not_take(variable: str, text: str, words: str) -> None:

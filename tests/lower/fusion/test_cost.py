@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_energies_of_pairs_and_their_slopes_are_one_kernel(capsys: Any) -> None:
     def energy(p: Any) -> Any:
         d = p[:, None] - p[None]
         return jnp.sum(1 / jnp.sqrt(jnp.sum(d * d, -1) + 1e-3))
-    fnx.jit(fnx.grad(energy)).lower(jnp.zeros((1024, 3))).show()
+    fnx.jit(fnx.grad(energy)).lower(jnp.zeros((1024, 3))).show("all")
     printed = capsys.readouterr().out
     assert printed.split("==== groups")[1].split("==== kernels")[0].count("\ngroup ") == 1
 
@@ -131,6 +132,42 @@ def test_indices_of_windows_at_data_are_no_arrays(capsys: Any) -> None:
         part = part[:, ::-1] if flipped else part
         want.append(part - part.mean((0, 1)))
     np.testing.assert_allclose(np.asarray(fnx.jit(crop)(*args)), want, atol=1e-5)
+
+
+def kernels_of(f: Any, *args: Any) -> int:
+    return fnx.jit(f).lower(*args).text("groups").count("group ")
+
+
+@pytest.mark.parametrize("width, kernels", [(4, 1), (16, 2), (64, 1)])
+def test_expensive_values_of_rows_are_computed_in_all_lanes(width: int, kernels: int) -> None:
+    """A kernel along the rows computes them in one lane. Rows of four elements have lanes across
+    them; the scalars of long ones are hidden by their other work."""
+    def f(np: Any, x: Any) -> Any:
+        return x * np.tanh(x.sum(-1, keepdims=True) if width == 64 else x[:, :1] * 2)
+    rows = 100 if width == 64 else 2000
+    x = np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
+    assert kernels_of(partial(f, jnp), x) == kernels
+    np.testing.assert_allclose(fnx.jit(partial(f, jnp))(x), f(np, x), rtol=1e-4, atol=1e-5)
+
+
+def test_work_shared_by_values_of_rows_counts_once() -> None:
+    """The arithmetic of a row is a graph: in a chain of squares the sum over paths doubles at each
+    step."""
+    def f(x: Any) -> Any:
+        y = x[:, :1]
+        for _ in range(12):
+            y = y * y * 0.5
+        return x + y
+    assert kernels_of(f, jnp.ones((20, 16))) == 1
+
+
+def test_rows_that_are_not_outermost_do_not_cut_results_to_short_runs() -> None:
+    """Written in runs of four elements, results would be read from memory by all lines."""
+    def f(axis: int, x: Any, y: Any) -> Any:
+        return (x - x.mean(axis, keepdims=True))[:, :, None] * y
+    args = jnp.ones((50, 40)), jnp.ones((50, 40, 4))
+    assert kernels_of(partial(f, 0), *args) == 2
+    assert kernels_of(partial(f, 1), *args) == 1
 
 
 def test_what_is_small_or_as_large_as_its_operands_is_written_once() -> None:
@@ -210,3 +247,24 @@ def test_weights_of_recomputed_terms_are_written_once() -> None:
         return jnp.sin(near + x.mean(1, keepdims=True)).mean()
     groups = fnx.jit(fnx.grad(loss)).lower(jnp.ones((512, 4))).text("groups")
     assert groups.count("cos(") == 1
+
+
+@pytest.mark.parametrize(("width", "kernels"), [(64, 1), (50, 2)])
+def test_rows_that_end_in_the_middle_of_a_vector_read_expensive_values(width: int, kernels: int
+                                                                       ) -> None:
+    """softplus of rows of 50 costs 4 vectors a row and 3.1 in a kernel of its own; of 64, 4."""
+    def f(x: Any) -> Any:
+        y = fnx.nn.softplus(x)
+        return y - y.max(1, keepdims=True)
+
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2000, width)), jnp.float32)
+    assert len(fnx.jit(f).lower(x).kernels) == kernels
+    np.testing.assert_array_equal(fnx.jit(f)(x), f(x))
+
+
+def test_a_slice_of_columns_at_a_computed_start_is_one_kernel_of_contiguous_reads() -> None:
+    """Its index, start + j, costs nothing: a buffer of indices would make each read a gather."""
+    f = fnx.jit(lambda x, i: lax.dynamic_slice(x, (0, i), (400, 64)))
+    x, i = jnp.asarray(np.arange(400 * 500, dtype=np.float32).reshape(400, 500)), jnp.asarray(5)
+    assert len(f.lower(x, i).kernels) == 1
+    np.testing.assert_array_equal(f(x, i), x[:, 5:69])

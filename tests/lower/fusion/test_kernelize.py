@@ -18,7 +18,7 @@ from fnx.core.ir import dtypes, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import apply
 from fnx.core.support.target import Target
-from fnx.lower.fusion import cost, group
+from fnx.lower.fusion import group, varying_axes
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -269,7 +269,7 @@ def test_updates_that_all_go_to_one_place_are_all_combined(
     """Nothing depends on the range over the updates, yet each update counts."""
     # rated as varying, though uniform: the kernel must not rely on it
     if not exact:
-        monkeypatch.delitem(cost._VARY_RULES, ops.GATHER)
+        monkeypatch.delitem(varying_axes._VARY_RULES, ops.GATHER)
     index, k = _SAME_PLACE[form], np.array([3, 4], np.int32)
     base = 3 if exact else 5  # another program, so that no cache hits
     want = np.full(12, base, np.int32)
@@ -332,3 +332,17 @@ def test_all_equal_rows_of_a_result_are_written() -> None:
     product, sums = fnx.jit(f)(u, v)
     np.testing.assert_array_equal(sums, np.tile(v.sum(1), (4, 1)))
     np.testing.assert_array_equal(product, np.asarray(sums).T @ u)
+
+
+def test_a_small_reduction_does_not_make_a_kernel_run_along_columns() -> None:
+    """The sum of few rows, added to many: it has a kernel of its own, the others go by rows."""
+    lowering = fnx.jit(lambda x, w: x + jnp.sin(w).sum(0)).lower(
+        jnp.ones((500, 64)), jnp.ones((30, 64)))
+    assert len(list(lowering.kernels)) == 2
+
+
+def test_a_reduction_of_rows_is_no_part_of_a_kernel_that_reads_them_transposed() -> None:
+    """Its lanes go along what it sums, those of the kernel along its results."""
+    x = jnp.ones((512, 64))
+    lowering = fnx.jit(lambda x: (x.T - x.T.mean(0)) * 2).lower(x)
+    assert len(list(lowering.kernels)) == 2

@@ -72,7 +72,10 @@ def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:
 def test_monoids_and_types(how: str, dtype: str) -> None:
     def f(x: Any, i: Any, v: Any) -> Any:
         return getattr(x.at[i], how)(v)
-    as_interpreted(f, values(dtype, PLACES), places(300), values(dtype, 300))
+    x, v = values(dtype, PLACES), values(dtype, 300)
+    as_interpreted(f, x, places(300), v)
+    for runs in (np.repeat(places(6), 50), np.sort(places(300) // 10), np.full(300, 7, np.int32)):
+        as_interpreted(f, x, runs, v)
 
 
 def counted(x: Any, i: Any, j: Any) -> Any:

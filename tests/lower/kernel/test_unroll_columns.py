@@ -192,7 +192,7 @@ def program(m: Any, draw: Any, x: Any, w: Any) -> list[Any]:
     return [*found[4:], last @ w[:last.shape[1]], last.sum(1), last.T]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_programs(data: Any) -> None:
     rows = data.draw(st.sampled_from([1, 5, 64, 131]))
@@ -259,3 +259,17 @@ def test_wide_parts_of_many_neighbors_are_left_to_loops() -> None:
         return sum(jnp.roll(x, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1))
     kernel, = fnx.jit(f).lower(jnp.ones((64, 64))).kernels
     assert len(kernel.node.src) == 1
+
+
+@pytest.mark.parametrize("rows", [64, 300, 2000])
+def test_loops_of_wide_parts_and_columns_share_blocks_of_rows(rows: int) -> None:
+    """[x, sin of 12 columns]: a loop copies the rows of x; each sine is a vector of 16 rows."""
+    def f(x: Any) -> Any:
+        return jnp.concatenate([x, *[jnp.sin(x[:, k:k + 1]) for k in range(12)]], 1)
+    x = np.sin(np.arange(rows * 50, dtype="float32")).reshape(rows, 50)
+    lowering = lowered(f, x)
+    kernel, = lowering.kernels
+    lines = emit_program(kernel.node, Target("cpu")).src
+    assert choices(kernel.node) == 0 and len(kernel.node.src) == 13
+    assert {n.dtype.lanes for n in lines if n.op is ops.SIN} <= {16}
+    np.testing.assert_allclose(fnx.jit(f)(x), np.hstack([x, np.sin(x[:, :12])]), atol=1e-6)

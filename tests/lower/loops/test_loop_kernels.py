@@ -308,3 +308,23 @@ def test_parts_of_a_carry_with_two_buffers_are_copied_whole() -> None:
             return new, seen.at[i].set(new[2, i % 5].astype(jnp.int32))
         return lax.fori_loop(0, N, step, (a[:15].astype(jnp.int8).reshape(3, 5), b))
     agree(f, *WORDS)
+
+
+def test_a_number_in_two_buffers_one_of_them_a_row_of_results() -> None:
+    """The carry of a loop is a row of a scan's results; a kernel inside reads and writes it."""
+    def f(a: Any, b: Any) -> Any:
+        table = jnp.outer(jnp.tile(a, 12), jnp.tile(b, 12))  # its product is no part of a kernel
+
+        def step(c: Any, start: Any) -> Any:
+            def outer(s: Any) -> Any:
+                k, x, y = s
+
+                def inside(t: Any) -> Any:
+                    n, i, row = t
+                    return n - 1, i * 3 % 7, row.at[i].add(x + n)
+                row = lax.while_loop(lambda t: t[0] > 0, inside, (k + y % 2, y % 7, a))[2]
+                return k + 1, x + row[3], (table @ table)[k, 2] % 5 + row[0] % 3
+            return c + 1, lax.while_loop(lambda s: s[0] < 3, outer, (start, c, start))[1:]
+        return lax.scan(step, a[0], b[:3])
+    assert len(kernels(f, *WORDS)) == 1
+    agree(f, *WORDS)

@@ -240,3 +240,19 @@ def test_factors_that_are_in_no_memory(name: str, m: int) -> None:
 
     x, y = i.astype(np.float32), j.astype(np.float32)
     np.testing.assert_array_equal(fnx.jit(f)(x, y), x @ y)
+
+
+@pytest.mark.parametrize("columns", [4, 16, 256])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_computed_factor_is_computed_once_for_each_element(columns: int, side: str) -> None:
+    """x * x + x of one load is packed as a whole: no product of it is in the sum."""
+    x, w = jnp.ones((300, 64)), jnp.ones((64, columns))
+
+    def f(x: Any, w: Any) -> Any:
+        return (x * x + x) @ w if side == "left" else x @ (w * w * w + w)
+    kernels = [k.node for k in fnx.jit(f).lower(x, w).kernels]
+    sums = [n for kernel in kernels for n in toposort([kernel]) if n.op is ops.REDUCE]
+    assert sums
+    for n in sums:  # of two factors, which are read
+        inside = toposort(n.src, stop=lambda m: m.op is ops.LOAD)
+        assert sum(m.op is ops.MUL and m.dtype.is_float for m in inside) <= 1

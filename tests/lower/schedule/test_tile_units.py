@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding as llvm
-from fnx.core.ir import dtypes, ops, tiling
+from fnx.core.ir import build, dtypes, ops, tiling
 from fnx.core.ir.matrix_units import UNITS, contract
 from fnx.core.ir.tiling import StageOperand
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
@@ -169,6 +169,23 @@ def test_the_loop_is_four_instructions_on_registers(of: dtypes.DType, to: dtypes
     assert lines.count(unit) == 4 and "tilestored" not in lines[first:last]
     assert lines[first:last].count("tileloadd") <= 2  # two of the four come earlier
     assert lines.count("ldtilecfg") == lines.count("tilerelease") == 1
+
+
+@ON_X86
+def test_words_of_two_operands_are_staged_whole() -> None:
+    i, j, c = (build.range_(64, n, name=name) for n, name in enumerate("ijc"))
+
+    def read(slot: int, name: str, *at: UOp) -> UOp:
+        return build.load(build.index_into(build.ref(slot, dtypes.bfloat16, (64, 64), name), *at))
+
+    left = build.mul(read(0, "x", i, c), read(1, "y", i, c))
+    factors = [build.cast(s, dtypes.float32) for s in (left, read(2, "w", c, j))]
+    o = build.index_into(build.ref(3, dtypes.float32, (64, 64), "o"), i, j)
+    total = build.reduce_ranges(build.mul(*factors), ops.ADD, [c])
+    kernel = tiled(build.kernel([build.store(o, total)], "product", (0, 1, 2)))
+    assert units_in(kernel) == {"tdpbf16ps"}
+    assert {n.dtype for n in toposort([kernel]) if n.op is ops.STAGE} == {dtypes.uint32}
+    kernel_code(kernel, Driver(CHIP)).program()
 
 
 def test_terms_at_each_position_of_words_are_summed_separately() -> None:

@@ -48,7 +48,7 @@ def test_the_first_of_equals_and_of_nans(shape: tuple[int, ...], axis: Any, dtyp
 def groups(capsys: Any, f: Any, shape: tuple[int, ...]) -> int:
     """Return the number of kernels of a function of one array."""
     capsys.readouterr()
-    fnx.jit(f).lower(jnp.zeros(shape)).show()
+    fnx.jit(f).lower(jnp.zeros(shape)).show("all")
     text = capsys.readouterr().out
     return text.split("==== groups")[1].split("==== kernels")[0].count("\ngroup ")
 

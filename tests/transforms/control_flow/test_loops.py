@@ -301,8 +301,8 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
                "expected upper as an integer scalar"),
     "unroll": (lambda: lax.fori_loop(0, jnp.asarray(3), lambda i, x: x, 0, unroll=2),
                errors.ArgumentError, "Python integers as bounds with unroll="),
-    "unroll 0": (lambda: lax.scan(cell, CARRY, {"a": X}, unroll=0), errors.ArgumentError,
-                 "expected unroll >= 1, got 0"),
+    "unroll -1": (lambda: lax.scan(cell, CARRY, {"a": X}, unroll=-1), errors.ArgumentError,
+                 "expected unroll >= 0, got -1"),
 }
 
 

@@ -447,3 +447,25 @@ def test_a_rule_for_batches_is_given_through_one_for_derivatives() -> None:
     assert float(fnx.grad(f)(0.0)) == 3
     with pytest.raises(AttributeError, match="'custom_vjp' object has no attribute 'defjpv'"):
         f.defjpv
+
+
+def test_what_a_rule_applies_to_tangents_is_transposed() -> None:
+    """It is linear already: its function is transposed, its own rule is not used."""
+    @fnx.custom_jvp
+    def double(x: Any) -> Any:
+        return 2 * x
+    double.defjvp(lambda primals, tangents: (double(*primals), double(*tangents)))
+
+    @fnx.custom_jvp
+    def triple(x: Any) -> Any:
+        return 3 * x
+    triple.defjvp(lambda primals, tangents: (triple(*primals), 100 * tangents[0]))
+
+    @fnx.custom_jvp
+    def square(x: Any) -> Any:
+        return x * x
+    square.defjvp(lambda primals, tangents: (square(*primals), fnx.jit(triple)(tangents[0])))
+    for f, slope in ((double, 2.0), (square, 3.0)):
+        assert fnx.grad(f)(5.0) == fnx.jvp(f, (5.0,), (1.0,))[1] == slope
+        assert fnx.jit(fnx.grad(f))(5.0) == fnx.vmap(fnx.grad(f))(jnp.ones(2))[1] == slope
+        assert fnx.grad(fnx.grad(f))(5.0) == 0.0

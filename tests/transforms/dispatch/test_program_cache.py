@@ -115,7 +115,7 @@ def process(folder: Path, lines: str = "", program: str = PROGRAM) -> list[str]:
     """Run a file in a process of its own and return its output."""
     source = folder / "kernel_code.py"
     source.write_text(program.format(lines=lines))
-    env = {k: v for k, v in os.environ.items() if k != "FNX_CHECK"}
+    env = {k: v for k, v in os.environ.items() if k != "FNX_CHECK_SPEC"}
     env.update(FNX_CACHE_DIR=str(folder / "cache"), PYTHONPATH=os.getcwd())
     done = subprocess.run([sys.executable, str(source)], env=env, capture_output=True, text=True,
                           check=False)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,17 @@ def test_no_disk_to_write_to(tmp_path: Path) -> None:
             np.testing.assert_allclose(made(*args), args[0] @ args[1], rtol=1e-5)
 
 
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave few candidates at each step, so that a search ends before its time is up."""
+    for name in ("near", "further"):
+        every = getattr(candidates, name)
+        monkeypatch.setattr(candidates, name, lambda *args, every=every: islice(every(*args), 9))
+
+
 def climb(monkeypatch: pytest.MonkeyPatch, in_turns: Any, name: str = "product") -> str:
     """Return the schedules that a search with this clock chooses."""
     monkeypatch.setattr(schedule_trials.Trials, "time_both", in_turns)
+    shorten(monkeypatch)
     with override(search=5.0):
         return fnx.jit(CASES[name][0]).lower(*operands(name)).text("schedules")
 
@@ -172,6 +181,7 @@ def test_what_is_far_slower_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(schedule_trials.Trials, "_seconds", seconds)
     monkeypatch.setattr(schedule_trials.Trials, "results",
                         lambda self, program: computed.append(program) or results(self, program))
+    shorten(monkeypatch)
     with override(search=5.0):
         text = fnx.jit(CASES["product"][0]).lower(*operands("product")).text("schedules")
     assert "is the fastest" in text and len(made) > 1

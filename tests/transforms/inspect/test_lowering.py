@@ -37,7 +37,7 @@ def stages_of(f: Any = layer) -> Any:
 
 
 def test_all_steps_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) -> None:
-    stages_of().show()
+    stages_of().show("all")
     text = capsys.readouterr().out
     heads = re.findall(r"^==== (\w+)  \((.*)\)$", text, re.M)
     assert [name for name, _ in heads] == list(STEPS)
@@ -51,6 +51,43 @@ def test_all_steps_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) -> 
     assert "the model's choice: a sum of products" in text
     assert re.search(r"contract_\w+\(params_b, x, params_w\) -> out0|\(.*\) -> out0", text)
     assert f"test_lowering.py:{layer.__code__.co_firstlineno + 1}" in text
+
+
+def test_a_summary_is_short_and_says_what_is_worth_a_look(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def deep(x: Any) -> Any:
+        for i in range(40):
+            x = jnp.tanh(x @ (x + i))
+        return x
+    lines = {}
+    for name, lowering in {
+            "deep": fnx.jit(deep).lower(np.ones((32, 32), "f4")), "layer": stages_of(),
+            "effects": fnx.jit(lambda x: fnx.debug.print("{}", x)).lower(jnp.ones(3))}.items():
+        lowering.show()
+        lines[name] = capsys.readouterr().out.splitlines()
+        assert len(lines[name]) <= 60 and max(map(len, lines[name])) <= 100
+        assert [line.split()[0] for line in lines[name][3:3 + len(STEPS)]] == list(STEPS)
+    assert lines["deep"][0].startswith("deep on cpu: ") and "more" in lines["deep"][26]
+    assert lines["layer"][0].startswith("layer on cpu: 1 kernel, ")
+    assert any("not measured: " in line and "effects" in line for line in lines["effects"])
+    with override(x64=True, device="interp"):
+        fnx.jit(lambda x: x * 2).lower(np.ones(4)).show()
+    assert "1 kernel computes in float64" in capsys.readouterr().out
+    fnx.jit(lambda x: jnp.cumsum(x)).lower(np.ones(4000, "f4")).show()
+    assert "in float64" not in capsys.readouterr().out, "the arrays are float32"
+
+
+def test_the_summary_names_what_can_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+    def loop(w: Any, x: Any) -> Any:
+        return lax.scan(lambda h, y: (jnp.sort(jnp.tanh(h @ w + y)), h.sum()), x[0], x)
+    lowering = fnx.jit(loop).lower(jnp.ones((20, 20)), jnp.ones((900, 20)))
+    lowering.show()
+    summary = " ".join(capsys.readouterr().out.split())
+    assert "<lambda> (test_lowering.py:" in summary and "in each of 900 iterations" in summary
+    assert "its kernels are launched in each iteration" in lowering.text("schedules")
+    fnx.jit(jnp.linalg.eigvalsh).lower(jnp.eye(90)).show()
+    assert "of the time in a library routine: fewer or smaller calls" in \
+        " ".join(capsys.readouterr().out.split())
 
 
 def test_some_steps_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,8 +150,8 @@ def test_what_does_not_run_for_a_reader_is_not_measured() -> None:
         return x * 2
     found = fnx.jit(f).lower(jnp.ones(40)).roofline()
     assert all(row.measured is None for row in found.rows)
-    assert "not measured: expected a program that can run for a reader; this one has effects" in \
-        str(found)
+    assert "not measured: expected a program that can be run for its times; this one has " \
+        "effects" in str(found)
     with fnx.profile():  # only one profile at a time; limits are not measured within one either
         found = fnx.jit(lambda x: x * 2).lower(jnp.ones(40)).roofline()
     assert "expected one profile at a time" in found.why and found.limits is None
@@ -182,11 +219,51 @@ def test_what_is_compiled_keeps_no_arguments() -> None:
     assert alive() is None and compiled(jnp.ones(1000))[0] == 2
 
 
-def test_loops_have_the_mean_of_their_kernels() -> None:
-    def f(x: Any) -> Any:
-        return lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ x) * 0.1, x)
-    rows = fnx.jit(f).lower(np.ones((40, 40), "f4")).roofline().rows
-    assert any(row.measured for row in rows)
+def test_kernels_in_loops_are_counted_as_often_as_they_run(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def f(w: Any, x: Any) -> Any:
+        def step(h: Any, xt: Any) -> Any:
+            inner = lax.fori_loop(0, 3, lambda i, h: jnp.sort(jnp.tanh(h @ w)), h)
+            return jnp.sort(inner + xt), h.sum()
+        h, sums = lax.scan(step, jnp.zeros(43), x)
+        return sums.sum() + jnp.linalg.eigvalsh(h[:, None] * h + jnp.eye(43)).sum()
+    jitted, args = fnx.jit(f), (jnp.eye(43) / 2, jnp.ones((500, 43)))
+    lowering = jitted.lower(*args)
+    seen = fnx.profile(jitted)(*args)
+    # by name: an equal node of another live program adds that program's line
+    ran: dict[str, int] = {}
+    for kernel in seen.kernels:
+        ran[kernel.name] = ran.get(kernel.name, 0) + kernel.count
+    for measured in (False, True):
+        costs = lowering.roofline(measured)
+        counts: dict[str, int] = {}
+        for row in costs.rows:
+            counts[row.name] = counts.get(row.name, 0) + row.runs
+        assert counts == ran and {1500, 500, 1} <= {row.runs for row in costs.rows}
+    assert costs.total == sum(row.runs * (row.measured or 0) for row in costs.rows)
+    routine, = [row for row in costs.rows if row.name == "eigvalsh"]
+    assert routine.limit is None and routine.line.startswith("test_lowering.py:")
+    assert {line.name for line in seen.lines}.isdisjoint({"?", ""})
+    lowering.show()
+    assert re.match(r"f on cpu: \d+ kernels in \d,\d{3} runs, ", capsys.readouterr().out)
+
+
+def test_branches_count_if_they_run_and_endless_loops_for_one_iteration(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def branch(flag: Any, x: Any) -> Any:
+        return lax.cond(flag, lambda x: jnp.sort(x), lambda x: x @ x, x)
+    rows = fnx.jit(branch).lower(True, jnp.ones((90, 90))).roofline().rows
+    runs = {row.name.partition("_")[0]: (row.runs, row.total > 0) for row in rows}
+    assert set(runs.values()) == {(0, False), (1, True)} and runs["sort"][0]
+
+    def endless(x: Any) -> Any:
+        return lax.while_loop(lambda x: x[0] < 9, lambda x: lax.fori_loop(
+            0, 4, lambda i, x: jnp.sort(x) + 1, x), x)
+    lowering = fnx.jit(endless).lower(jnp.ones(40))
+    assert {row.runs for row in lowering.roofline().rows if row.name == "sort"} == {4}
+    assert "counted for one iteration" in str(lowering.roofline(measured=False))
+    lowering.show()
+    assert "are counted for one iteration" in capsys.readouterr().out
 
 
 def test_stages_of_a_device_without_code() -> None:
@@ -204,7 +281,8 @@ def test_why_a_loop_is_one_kernel_or_is_not() -> None:
     lines = text.splitlines()
     assert re.fullmatch(r"scan <lambda> \(test_lowering.py:\d+\): one kernel: 1 scalar carried in "
                         r"each of 20 lanes", lines[0])
-    assert lines[1].endswith("a loop of commands: a carry of more than 16 scalars")
+    assert lines[1].endswith("its kernels are launched in each iteration: a carry of more than 16 "
+                             "scalars")
     assert lines[2].startswith("while") and lines[2].endswith("one kernel: 1 scalar carried")
     assert "scan_<lambda>: the model's choice: a loop with carried values, in registers" in text
 
@@ -217,7 +295,7 @@ def test_a_long_chain_is_cut_into_equal_kernels() -> None:
     stages = fnx.jit(chain).lower(jnp.ones(50))
     assert len(stages.kernels) == 4 and len({k.node for k in stages.kernels}) == 2
     assert stages.text("schedules").startswith(
-        "group 1: full (1200 additions): it reads SIN (test_lowering.py")
+        "group 1: split off after 1200 additions, to compile faster: it reads SIN (")
     in_loop = fnx.jit(lambda x: lax.fori_loop(0, 3, lambda i, x: chain(x), x)).lower(jnp.ones(50))
     assert "a step of more work than 2400 additions" in in_loop.text("schedules")
 

@@ -61,7 +61,7 @@ def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str
     x = jnp.ones((3, 4))
     stages, of_jit = [f.lower(2.0, x[0]) for f in (scaled, fnx.jit(scaled))]  # same line, same name
     assert stages.commands is of_jit.commands
-    stages.show()
+    stages.show("all")
     text = capsys.readouterr().out
     assert all(f"==== {name}" in text for name in STEPS)
     assert "kernel scaled(a: float32[], x: float32[4], o: float32[4])" in text

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.core.support.errors import ArgumentError
+from fnx.transforms.inspect.graph_layout import layer_layout
 from fnx.transforms.page import pending_connections
-from fnx.transforms.page.layout import layer_layout
 from fnx.transforms.page.server import FILES, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -354,10 +354,17 @@ def test_the_page_in_a_browser(view: Page) -> None:
         page.on("request", lambda request: request.url.startswith((view.url, "data:"))
                 or messages.append(f"fetched {request.url}"))
 
+        canvas = page.locator("#graph")
+
         def ready(what: str) -> None:
             page.wait_for_selector(f"body[data-ready='{what}']")
 
         page.goto(view.url)
+        ready("timeline/0")
+        assert page.inner_text("#tabs").startswith("Time and source")
+        assert page.locator("#text i.time b").count() and canvas.is_visible()
+        page.locator("#text .made", has_text="jnp.tanh").first.click()
+        page.locator("#tabs button", has_text="Passes").click()
         ready("passes/0")
         rows = page.locator("#list .row")
         passes = [row["name"] for row in ask(view, "0/overview")["passes"]]
@@ -367,7 +374,6 @@ def test_the_page_in_a_browser(view: Page) -> None:
         rows.filter(has_text="simplify").click()
         ready(f"passes/{passes.index('simplify')}")
         assert "MUL with its identity: " in page.inner_text("#head")
-        canvas = page.locator("#graph")
         first = canvas.screenshot()
         box = canvas.bounding_box()
         assert box is not None
@@ -393,7 +399,7 @@ def test_the_page_in_a_browser(view: Page) -> None:
         ready("kernels/1")
         page.wait_for_selector("body[data-read='kernels/1/tiled']")
         assert page.inner_text("#text").startswith("kernel ")
-        page.locator("#tabs button", has_text="Timeline").click()
+        page.locator("#tabs button", has_text="Time and").click()
         ready("timeline/0")
         assert "worker 0: busy for" in page.inner_text("#head")
         page.get_by_role("button", name="time", exact=True).click()
@@ -409,12 +415,13 @@ def test_the_page_in_a_browser(view: Page) -> None:
         page.fill("#search", "")
         page.get_by_role("button", name="table").click()
         assert page.locator("#text tbody tr").count() == len(ask(view, "0/timeline")["runs"])
-        for tab in ("Steps", "Memory", "Source"):
+        for tab in ("Steps", "Memory"):
             page.locator("#tabs button", has_text=tab).click()
             ready(f"{tab.lower()}/0")
+        page.locator("#tabs button", has_text="Time and").click()
         place = [f["file"] for f in ask(view, "0/source")].index("test_page.py")
         rows.nth(place).click()
-        ready(f"source/{place}")
+        ready(f"timeline/{place}")
         assert "jnp.tanh" in page.inner_text("#text")
         page.select_option("#functions", label=HOSTILE)
         page.locator("#title", has_text="1 kernels").wait_for()

@@ -1,0 +1,243 @@
+"""Small parts of ``jax._src`` that tests and libraries call: helpers of sequences, settings.
+
+>>> split_list([1, 2, 3, 4], [1, 2]), partition_list([True, False], "ab")
+([[1], [2, 3], [4]], (['b'], ['a']))
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fnx.core.support.config import config, override
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.jax_flags import FIELD_OF, FIXED, INERT
+
+# ---- sequences ----------------------------------------------------------------------------------
+
+
+def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
+    """Return a list of calls; the arguments have to be of one length."""
+    columns = [list(arg) for arg in args]
+    if len({len(c) for c in columns}) > 1:
+        raise ArgumentError(f"length mismatch: {[len(c) for c in columns]}")
+    return list(map(f, *columns))
+
+
+def safe_zip(*args: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return a list of tuples; the arguments have to be of one length."""
+    return safe_map(lambda *xs: xs, *args)
+
+
+def unzip2(xys: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the first and the second parts of pairs."""
+    pairs = list(xys)
+    return tuple([x for x, _ in pairs]), tuple([y for _, y in pairs])
+
+
+def unzip3(xyzs: Iterable[tuple[Any, Any, Any]]) -> tuple[tuple[Any, ...], ...]:
+    """Return the first, second and third parts of triples."""
+    triples = list(xyzs)
+    return tuple([tuple([t[i] for t in triples]) for i in range(3)])
+
+
+def split_list(args: Sequence[Any], ns: Sequence[int]) -> list[list[Any]]:
+    """Split a list into parts of some lengths, and the rest."""
+    ends = [0, *itertools.accumulate(ns), len(args)]
+    return [list(args[i:j]) for i, j in itertools.pairwise(ends)]
+
+
+def partition_list(bs: Sequence[bool], xs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the items where bs is false, and those where it is true."""
+    pairs = safe_zip(bs, xs)
+    return [x for b, x in pairs if not b], [x for b, x in pairs if b]
+
+
+def merge_lists(bs: Sequence[bool], l0: Sequence[Any], l1: Sequence[Any]) -> list[Any]:
+    """Undo ``partition_list``."""
+    no, yes = iter(l0), iter(l1)
+    return [next(yes if b else no) for b in bs]
+
+
+def subvals(lst: Sequence[Any], replace: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
+    """Return a tuple with some items replaced."""
+    new = dict(replace)
+    return tuple([new.get(i, x) for i, x in enumerate(lst)])
+
+
+def concatenate(xs: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return one list of several."""
+    return list(itertools.chain.from_iterable(xs))
+
+
+def unflatten(xs: Iterable[Any], ns: Sequence[int]) -> list[list[Any]]:
+    """Return lists of some lengths."""
+    rest = iter(xs)
+    return [[next(rest) for _ in range(n)] for n in ns]
+
+
+def tuple_insert(t: tuple[Any, ...], idx: int, val: Any) -> tuple[Any, ...]:
+    """Return a tuple with an item more."""
+    return (*t[:idx], val, *t[idx:])
+
+
+def tuple_delete(t: tuple[Any, ...], idx: int) -> tuple[Any, ...]:
+    """Return a tuple without an item."""
+    return (*t[:idx], *t[idx + 1:])
+
+
+def tuple_update(t: tuple[Any, ...], idx: int, val: Any) -> tuple[Any, ...]:
+    """Return a tuple with another item."""
+    return (*t[:idx], val, *t[idx + 1:])
+
+
+def stable_unique(it: Iterable[Any]) -> Iterable[Any]:
+    """Return the items in the order of their first occurrences."""
+    return dict.fromkeys(it).keys()
+
+
+def ceil_of_ratio(x: int, y: int) -> int:
+    """Return x / y, rounded up."""
+    return -(-x // y)
+
+
+def canonicalize_axis(axis: int, num_dims: int) -> int:
+    """Return an axis counted from the front."""
+    if not -num_dims <= axis < num_dims:
+        raise ArgumentError(f"axis {axis} is out of bounds for array of dimension {num_dims}")
+    return axis % num_dims
+
+
+# ---- functions ----------------------------------------------------------------------------------
+
+
+def curry(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes some arguments and returns one of the others."""
+    return functools.partial(functools.partial, f)
+
+
+def fun_name(fun: Any, default_name: str = "<unnamed function>") -> str:
+    """Return the name of a function."""
+    inner = fun.func if isinstance(fun, functools.partial) else fun
+    return str(getattr(inner, "__name__", default_name))
+
+
+def wrap_name(transform_name: str, name: str) -> str:
+    """Return the name of a transformed function."""
+    return f"{transform_name}({name})"
+
+
+def wraps(wrapped: Callable[..., Any], namestr: str | None = None, docstr: str | None = None,
+          **kwargs: Any) -> Callable[[Any], Any]:
+    """Give a function the name and the docstring of another, each through a format."""
+    def decorate(fun: Any) -> Any:
+        name, doc = fun_name(wrapped), getattr(wrapped, "__doc__", "") or ""
+        fun = functools.wraps(wrapped)(fun)
+        fun.__name__ = name if namestr is None else namestr.format(fun=name)
+        fun.__doc__ = doc if docstr is None else docstr.format(fun=name, doc=doc, **kwargs)
+        return fun
+    return decorate
+
+
+def memoize(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep all results of a function."""
+    return functools.cache(f)
+
+
+class Hashable:
+    """A value with the hash of its identity."""
+
+    def __init__(self, val: Any) -> None:
+        self.val = val
+
+    def __hash__(self) -> int:
+        return id(self.val)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hashable) and self.val is other.val
+
+
+class HashableFunction:
+    """A function that is equal to others of the same code and closure."""
+
+    def __init__(self, f: Callable[..., Any], closure: Any) -> None:
+        self.f, self.closure = f, closure
+
+    def __hash__(self) -> int:
+        return hash((self.f.__code__, self.closure))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashableFunction) and self.f.__code__ is other.f.__code__ \
+            and bool(self.closure == other.closure)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.f(*args, **kwargs)
+
+
+class HashablePartial:
+    """A partial function that is equal to others of the same function and arguments."""
+
+    def __init__(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.f, self.args, self.kwargs = f, args, kwargs
+
+    def __hash__(self) -> int:
+        return hash((self.f.__code__, self.args, tuple(sorted(self.kwargs.items()))))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashablePartial) and self.f.__code__ is other.f.__code__ \
+            and (self.args, self.kwargs) == (other.args, other.kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.f(*self.args, *args, **self.kwargs, **kwargs)
+
+
+HELPERS = {name: value for name, value in globals().items()
+           if getattr(value, "__module__", None) == __name__ and not name.startswith("_")}
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+class Setting:
+    """A setting as JAX's tests use it: ``enable_x64.value``, ``with enable_x64(True):``.
+
+    >>> Setting("jax_enable_x64").value
+    False
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = self._name = name
+
+    @property
+    def value(self) -> Any:
+        """The value in this thread."""
+        return config.read(self.name)
+
+    def __call__(self, value: Any) -> Any:
+        """Return a block in which the setting has a value."""
+        return override(**{self.name: value})
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"bool() not supported for instances of type '{type(self).__name__}' "
+                        "(did you mean to use '.value' instead?)")
+
+
+class Settings(Mapping[str, Any]):
+    """The names of ``jax._src.config`` -> settings."""
+
+    def __init__(self) -> None:
+        names = {name.removeprefix("jax_"): name for name in (*FIELD_OF, *FIXED, *INERT)}
+        self._values: dict[str, Any] = {
+            "config": config, "update": config.update, "Config": type(config),
+            "parse_flags_with_absl": config.parse_flags_with_absl,
+            **{name: Setting(flag) for name, flag in names.items()}}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)

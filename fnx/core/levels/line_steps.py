@@ -1,0 +1,421 @@
+"""Run a FUNCTION line by line: the values that each executed line of the user's gives.
+
+    visits 1: h = x @ w, 2: y = tanh(h)    ->  Stop(visit 1, h = ...), Stop(visit 2, y = ...)
+
+The nodes of a FUNCTION carry the executions of lines that made them (core/support/line_visits.py).
+They are computed by the interpreter in the order of these, each node once, before the first line
+that needs it. Bodies of calls, branches and loops are run in the same way, each iteration of a loop
+again. A FUNCTION that no line made runs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core.ir import accessors, build, build_calls, ops
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.op_bodies import OpBodies
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.levels import interp
+from fnx.core.levels.loop_iterations import Iteration, Running, is_over_blocks, iterations
+from fnx.core.support.line_visits import LineVisit
+from fnx.core.support.record import Record
+
+Values = Sequence[NDArray]
+_NEVER = 1 << 62  # the end of what no line reads
+
+
+class Visit:
+    """One execution of a statement.
+
+    Attributes:
+        loc: file and line.
+        number: in the order in which statements start.
+        end: in the order in which they end: a call ends after the lines of its function.
+        function: the name of the function.
+        frame: the number of the function's call.
+        depth: the number of the user's frames around it.
+        trace: the number of the trace in which it ran.
+        caller: the visit of the line that called the function, in the trace that was recorded.
+        of: the visit whose derivative it is, of any order.
+        kind: "derivative" or "tangent" of a line, or "".
+        is_first: whether it is the first of its function's call.
+        constants: Python numbers and strings that it assigned.
+        sources: variables that hold an input of a trace: (name, LEAF, whether an argument).
+        names_arrays: whether it assigned an array.
+    """
+
+    def __init__(self, loc: tuple[str, int], number: int, function: str, frame: int, depth: int,
+                 trace: int, caller: Visit | None, *, is_first: bool = False) -> None:
+        self.loc, self.number, self.end = loc, number, number
+        self.function, self.frame, self.depth, self.trace = function, frame, depth, trace
+        self.caller, self.is_first = caller, is_first
+        self.of: Visit | None = None
+        self.kind = ""
+        self.constants: dict[str, Any] = {}
+        self.sources: list[tuple[str, UOp, bool]] = []
+        self.names_arrays = False
+
+    def derivative(self, number: int, kind: str) -> Visit:
+        """Return the execution of this line's derivative."""
+        visit = Visit(self.loc, number, self.function, self.frame, self.depth, self.trace,
+                      self.caller)
+        visit.of, visit.kind = self.of or self, f"{kind} of {self.kind}" if self.kind else kind
+        return visit
+
+    def callers(self) -> list[Visit]:
+        """Return the lines that called the function, the innermost first."""
+        lines, at = [], self.caller
+        while at is not None:
+            lines.append(at)
+            at = at.caller
+        return lines
+
+
+class Caller(Record):
+    """A line whose call has not ended.
+
+    Attributes:
+        visit: its execution.
+        arguments: those of its function, if the call is in the first line: (variable, value).
+        n_loops: how many loops of the user's are around it.
+    """
+
+    visit: Visit
+    arguments: tuple[tuple[str, NDArray], ...]
+    n_loops: int
+
+
+class Stop(Record):
+    """A line that was executed.
+
+    Attributes:
+        visit: its execution while tracing.
+        values: its results: (variable, value). Without a variable the name is that of an op.
+        loops: the iterations of the user's loops around it, the innermost last.
+        callers: the lines that called its function, the innermost first.
+    """
+
+    visit: Visit
+    values: tuple[tuple[str, NDArray], ...]
+    loops: tuple[Iteration, ...]
+    callers: tuple[Caller, ...]
+
+
+class Closing(Record):
+    """How a FUNCTION was made.
+
+    Attributes:
+        owner: the owner of its visits.
+        sources: the nodes that its parameters stand for.
+        derived_from: the FUNCTION that it was derived from.
+        is_backward: whether it is a backward pass: what it does of the forward pass is done again.
+    """
+
+    owner: int
+    sources: Sequence[UOp] = ()
+    derived_from: UOp | None = None
+    is_backward: bool = False
+
+
+Stops = Generator[Stop, None, Values]
+_Arguments = tuple[tuple[str, NDArray], ...]
+
+
+class _Inside(Record):
+    """Around a FUNCTION: the loops that run; whether it is in a backward pass; the lines that
+    called it; the arguments of functions by their first line."""
+
+    loops: tuple[Running, ...] = ()
+    backward: bool = False
+    callers: tuple[Caller, ...] = ()
+    arguments: dict[int, _Arguments] = {}
+
+
+class LineSteps:
+    """Runs FUNCTIONs whose nodes carry executions of lines.
+
+    Attributes:
+        visits_of: node -> the executions that made it or named it.
+        visits: the executions by number.
+        closings: FUNCTION -> how it was made.
+    """
+
+    def __init__(self, function: UOp, visits_of: Mapping[UOp, Sequence[LineVisit]],
+                 visits: Mapping[int, Visit], closings: Mapping[UOp, Sequence[Closing]]) -> None:
+        self.visits, self.closings = visits, closings
+        self.names_of: dict[UOp, list[tuple[int, str, bool]]] = {}
+        for visit in visits.values():
+            for name, node, at_start in visit.sources:
+                self.names_of.setdefault(node, []).append((visit.number, name, at_start))
+        self.visits_of = {n: visits_of[n]
+                          for n in toposort([function], into_functions=True) if n in visits_of}
+        self._plans: dict[UOp, _Plan] = {}
+
+    def closing_of(self, function: UOp) -> Closing | None:
+        """Return how a FUNCTION was made, the last time if several."""
+        closings = self.closings.get(function)
+        return closings[-1] if closings else None
+
+    def is_backward(self, function: UOp) -> bool:
+        """Return whether a FUNCTION is a backward pass, or derived from one."""
+        at: UOp | None = function
+        while at is not None and (closing := self.closing_of(at)) is not None:
+            if closing.is_backward:
+                return True
+            at = closing.derived_from
+        return False
+
+    def visits_in(self, function: UOp, visits: Sequence[LineVisit]) -> Sequence[LineVisit]:
+        """Return those of a node's visits that hold in a FUNCTION."""
+        at: UOp | None = function
+        while at is not None and (closing := self.closing_of(at)) is not None:
+            held = [v for v in visits if v.owner == closing.owner]
+            if held:
+                return held
+            at = closing.derived_from
+        return ()
+
+    def plan_of(self, function: UOp) -> _Plan:
+        """Return the plan of a FUNCTION and, first, of those inside."""
+        if function not in self._plans:
+            for fn in toposort([function], into_functions=True, stop=self._plans.__contains__):
+                if fn.op is ops.FUNCTION and fn not in self._plans:
+                    self._plans[fn] = _Plan(fn, self)
+        return self._plans[function]
+
+    def end_of(self, visit: int) -> int:
+        """Return the place of a line in the order in which lines end."""
+        return self.visits[visit].end
+
+    def run(self, function: UOp, args: Values, around: _Inside = _Inside()) -> Stops:
+        """Yield the lines of a FUNCTION on values of its parameters; return its results.
+
+        In a backward pass only the derivatives of lines are yielded.
+        """
+        plan = self.plan_of(function)
+        if not plan.has_lines:
+            return interp.apply(function, args)
+        env: dict[UOp, Any] = {p: np.asarray(args[i]) for i, p in build.params(function).items()}
+        inside = around.replace(backward=around.backward or plan.is_backward)
+        for line in plan.lines:
+            yield from self._compute(plan, line, env, inside)
+            visit = self.visits[line.visit]
+            if visit.kind or not inside.backward:
+                yield Stop(visit, tuple([(name, env[node]) for name, node in line.values]),
+                           tuple([i for _, i in iterations(inside.loops)]),
+                           self._callers(plan, visit, env, inside))
+        yield from self._compute(plan, _Line(0, function.src, ()), env, inside)
+        return [env[r] for r in function.src]
+
+    def _callers(self, plan: _Plan, visit: Visit, env: Mapping[UOp, NDArray], inside: _Inside
+                 ) -> tuple[Caller, ...]:
+        """Return the lines that called the function of a line.
+
+        A FUNCTION may be called where it was not traced, if it was traced before: then the lines
+        around its trace are those that called it now.
+        """
+        callers, entered = visit.callers(), [c.visit for c in inside.callers]
+        if entered and (entered[0].of or entered[0]) not in callers:
+            callers = [c for c in callers if c.trace >= plan.trace]
+        else:
+            callers = callers[:callers.index(entered[0].of or entered[0])] if entered else callers
+        n_loops = len(iterations(inside.loops))
+        return (*[Caller(c, plan.arguments(c.number, env) or inside.arguments.get(c.number, ()),
+                         n_loops) for c in callers], *inside.callers)
+
+    def _compute(self, plan: _Plan, line: _Line, env: dict[UOp, Any], inside: _Inside
+                 ) -> Generator[Stop, None, None]:
+        """Add the values of a line's nodes to those that are known."""
+        nodes = [n for n in line.nodes if n not in env]
+        if not nodes:
+            return
+        for n in toposort(nodes, stop=lambda n: n in env or n.op is ops.KERNEL):
+            if n.op in _ENTERED and self._has_lines(n) and \
+                    not all(r in env for r in build.results(n)):
+                operands = accessors.operands(n)
+                missing = [s for s in operands if s not in env]
+                env.update(zip(missing, interp.evaluate(missing, env)))
+                body = inside.replace(arguments=inside.arguments | {
+                    first: plan.arguments(first, env) for first in plan.arguments_of})
+                if (visit := plan.maker_of(n, self.visits.get(line.visit))) is not None:
+                    at = Caller(visit, body.arguments.get(visit.number, ()),
+                                len(iterations(inside.loops)))
+                    body = body.replace(callers=(at, *self._callers(plan, visit, env, inside)))
+                outs = yield from self._enter(n, env, body)
+                env.update(zip(build.results(n), outs))
+        missing = [n for n in nodes if n not in env]
+        env.update(zip(missing, interp.evaluate(missing, env)))
+
+    def _has_lines(self, node: UOp) -> bool:
+        return any(body.op is ops.FUNCTION and self.plan_of(body).has_lines
+                   for body in accessors.bodies(node))
+
+    def _enter(self, node: UOp, env: Mapping[UOp, Any], inside: _Inside) -> Stops:
+        op = OpBodies(node)
+        values = [env[s] for s in op.operands]
+        if node.op in (ops.SCAN, ops.WHILE):
+            return (yield from self._loop(node, op, values, inside))
+        which = 0
+        if op.selector:
+            which = min(max(int(env[op.selector[0]]), 0), len(op.steps) - 1)
+        return (yield from self.run(op.steps[which], values, inside))
+
+    def _loop(self, node: UOp, op: OpBodies, values: Values, around: _Inside) -> Stops:
+        arg, (body,) = node.arg, op.steps
+        consts, inits, xs = op.split(values)
+        carries = inits
+        length = None if op.conditions else arg.length
+        order = range(1 << 62) if length is None else \
+            range(length)[::-1 if arg.reverse else 1]
+        ys = [np.empty(shape, dtype.np) for shape, dtype in arg.outs[op.n_carries:]]
+        for t in order:
+            inside = around.replace(
+                loops=(*around.loops, Running(node, consts, inits, carries, t)))
+            step_args = [*consts, *carries, *[x[t] for x in xs]]
+            for condition in op.conditions:
+                holds, = yield from self.run(condition, step_args, inside.replace(
+                    backward=inside.backward or is_over_blocks(node)))
+                if not holds:
+                    return carries
+            outs = yield from self.run(body, step_args, inside)
+            carries = outs[:op.n_carries]
+            for y, out in zip(ys, outs[op.n_carries:]):
+                y[t] = out
+        return [*carries, *ys]
+
+
+_ENTERED = frozenset({ops.CALL, ops.SCAN, ops.WHILE, ops.COND, ops.CUSTOM})
+
+
+class _Line(Record):
+    """What is computed at a line, and what is shown."""
+
+    visit: int
+    nodes: tuple[UOp, ...]
+    values: tuple[tuple[str, UOp], ...]
+
+
+class _Plan:
+    """The lines of one FUNCTION, in order."""
+
+    def __init__(self, function: UOp, steps: LineSteps) -> None:
+        self.steps = steps
+        self.order = [n for n in toposort(function.src, stop=lambda n: n.op is ops.KERNEL)
+                      if n.op not in (ops.FUNCTION, ops.KERNEL)]
+        named: dict[int, dict[str, UOp]] = {}
+        self.arguments_of: dict[int, dict[str, UOp]] = {}
+        self._makers: dict[UOp, Visit] = {}
+        visit_of = self._own_visits(function, named)
+        first_read, shared = self._first_reads(function, visit_of)
+        varies = _varying(function, self.order)
+        nodes: dict[int, list[UOp]] = {visit: [] for visit in {*visit_of.values(), *named}}
+        by_end = {steps.end_of(visit): visit for visit in nodes}
+        for n in self.order:
+            if n in shared and first_read[n] in by_end:
+                nodes[by_end[first_read[n]]].append(n)
+        name_of = {n: name for line in named.values() for name, n in line.items()}
+        self.lines: list[_Line] = []
+        for visit in sorted(nodes, key=steps.end_of):
+            values, kind = named.get(visit, {}), steps.visits[visit].kind
+            if not values or kind:
+                values = values | self._unnamed(kind, [
+                    n for n in nodes[visit] if visit_of.get(n) == visit and n in varies
+                    and n not in values.values()], name_of)
+            if values or any(map(build_calls.is_token, nodes[visit])):
+                self.lines.append(_Line(visit, (*nodes[visit], *values.values()),
+                                        tuple(values.items())))
+        self.trace = min([steps.visits[visit].trace for visit in nodes], default=0)
+        self.is_backward = steps.is_backward(function)
+        self.has_lines: bool = bool(self.lines) or any(
+            steps._plans[n].has_lines for root in self.order for n in root.src
+            if n.op is ops.FUNCTION)
+
+    def maker_of(self, call: UOp, reader: Visit | None) -> Visit | None:
+        """Return the line that made a call or loop. A result that no variable holds is read in the
+        line that makes it."""
+        makers = [self._makers[n] for n in (call, *build.results(call)) if n in self._makers]
+        return min(makers, key=lambda visit: visit.end, default=reader)
+
+    def arguments(self, visit: int, env: Mapping[UOp, NDArray]) -> _Arguments:
+        """Return the arguments with a value of the function whose first line is given."""
+        named = self.arguments_of.get(visit, {})
+        return tuple([(name, env[node]) for name, node in named.items() if node in env])
+
+    def _own_visits(self, function: UOp, named: dict[int, dict[str, UOp]]) -> dict[UOp, int]:
+        """Return the execution that made each node; add the variables that hold nodes.
+
+        Equal nodes of several FUNCTIONs are one: the visits of this one have its owner, and nodes
+        without such visits are taken over from the FUNCTION that it was derived from. A constant
+        has the lines of all traces that made it: those of traces that made nothing else here are
+        left out.
+        """
+        steps, params, visit_of = self.steps, build.params(function), {}
+        visits_of = {n: steps.visits_of[n] for n in self.order if n in steps.visits_of and n.src}
+        closing = steps.closing_of(function)
+        for slot, source in enumerate(closing.sources if closing else ()):
+            if slot in params:
+                for visit, name, at_start in steps.names_of.get(source, ()):
+                    named.setdefault(visit, {})[name] = params[slot]
+                    if at_start:
+                        self.arguments_of.setdefault(visit, {})[name] = params[slot]
+        varies = _varying(function, self.order)
+        held = {n: steps.visits_in(function, visits) for n, visits in visits_of.items()}
+        traces = {steps.visits[v.number].trace for n in varies for v in held.get(n, ())}
+        for n, all_visits in held.items():
+            visits = [v for v in all_visits
+                      if n in varies or steps.visits[v.number].trace in traces]
+            for v in visits:
+                if v.name:
+                    named.setdefault(v.number, {})[v.name] = n
+                if v.at_start:
+                    self.arguments_of.setdefault(v.number, {})[v.name] = n
+            if visits:
+                self._makers[n] = min([self._maker(v) for v in visits], key=lambda visit: visit.end)
+                visit_of[n] = min([v.number for v in visits], key=steps.end_of)
+        return visit_of
+
+    def _maker(self, at: LineVisit) -> Visit:
+        """Return the line that made a node with a visit: an argument was made by the caller."""
+        visit = self.steps.visits[at.number]
+        return visit.caller if at.at_start and visit.caller is not None else visit
+
+    def _first_reads(self, function: UOp, visit_of: Mapping[UOp, int]
+                     ) -> tuple[dict[UOp, int], set[UOp]]:
+        """Return the end of the line before which each node is computed, and the nodes that
+        several lines read, or the caller."""
+        first = {n: self.steps.end_of(visit_of[n]) if n in visit_of else _NEVER for n in self.order}
+        shared = set(function.src)
+        for n in reversed(self.order):
+            for s in n.src:
+                if s in first:
+                    first[s] = min(first[s], first[n])
+        for n in self.order:
+            shared.update([s for s in n.src if s in first and (
+                first[s] != first[n] or s in visit_of and visit_of[s] != visit_of.get(n))])
+        return first, {n for n in shared if n.op not in ops.MULTI_RESULT}
+
+    @staticmethod
+    def _unnamed(kind: str, nodes: Sequence[UOp], name_of: Mapping[UOp, str]) -> dict[str, UOp]:
+        """Name values without a variable by that of another line, or by their ops."""
+        whole = f"the {kind}" if kind else "this line"
+        values: dict[str, UOp] = {}
+        for n in nodes:
+            if build_calls.is_token(n):
+                continue
+            op = (n.src[0] if n.op is ops.GETTUPLE else n).op.name.lower()
+            name = name_of.get(n) or f"part of {whole} ({op})"
+            values[name if name not in values else f"{name} {len(values)}"] = n
+        return values
+
+
+def _varying(function: UOp, order: Iterable[UOp]) -> set[UOp]:
+    """Return the nodes that depend on a parameter."""
+    varies = set(build.params(function).values())
+    for n in order:
+        if any(s in varies for s in n.src):
+            varies.add(n)
+    return varies

@@ -1,0 +1,428 @@
+"""Record which lines of the user's a trace executes, and which nodes their variables hold.
+
+    h = x @ w          visit 1:  the nodes of the product; the last is "h"
+    y = jnp.tanh(h)    visit 2:  TANH, "y"
+
+The recorder is a tracer of Python (``sys.settrace``) while a function is traced by fnx. It opens a
+``LineVisit`` for each statement that a frame of the user's executes, which becomes the location of
+the nodes made there; when the statement ends, it names the nodes that changed variables hold.
+Files of installed libraries are not the user's: what they make belongs to the line that calls them.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import linecache
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.ir import build, ops
+from fnx.core.ir.cache import Cache
+from fnx.core.ir.derivations import new_forms
+from fnx.core.ir.uop import DerivativeLocation, UOp, interned_nodes
+from fnx.core.levels.line_steps import Closing, Visit
+from fnx.core.scope import scope
+from fnx.core.support.errors import Location, is_command, is_internal
+from fnx.core.support.line_visits import LineVisit, recording
+from fnx.core.support.record import Record
+
+MAX_LEAVES = 64  # of a variable that are shown
+MAX_REPR = 40
+_INTERACTIVE = "<stdin>", "<python-input", "<ipython", "<doctest"
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep
+                    for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _functions_in(answer: Any) -> list[UOp]:
+    """Return the FUNCTIONs in a result of a derivation."""
+    if isinstance(answer, UOp):
+        return [answer] if answer.op is ops.FUNCTION else []
+    if isinstance(answer, tuple | list | Record):
+        return [fn for part in answer for fn in _functions_in(part)]
+    return []
+
+
+class LineRecorder:
+    """A context manager that records the lines that its thread executes.
+
+    Attributes:
+        visits: all executions of lines, by number.
+        closings: FUNCTION -> each time that a trace was closed to it or that it was derived.
+        visits_of: node -> the executions that made it or named it, once the recording has ended.
+    """
+
+    def __init__(self) -> None:
+        self.visits: dict[int, Visit] = {}
+        self.closings: dict[UOp, list[Closing]] = {}
+        self.visits_of: dict[UOp, tuple[LineVisit, ...]] = {}
+        self._statements: dict[str, dict[int, int]] = {}
+        self._open_closing = Closing(0)
+        self._derived_from: UOp | None = None
+        self._owner = 0
+        self._body: _Body | None = None
+        self._owners: dict[tuple[UOp, Any], int] = {}
+        self._counter = itertools.count(1)
+        self._frames: dict[FrameType, _Frame] = {}
+        self._forms: dict[UOp, Cache[Any, Any]] = {}
+        self._derived: dict[tuple[int, int], int] = {}
+        self._walks: list[Any] = []
+
+    def __enter__(self) -> LineRecorder:
+        self._outer = sys.gettrace()
+        recording.recorder = self
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(self._outer)
+        recording.recorder = None
+        self._sort_derivatives()
+        self.visits_of = _take_visits(self.visits)
+        self._frames.clear()
+        self._forms.clear()
+        self._walks.clear()
+        self._owners.clear()
+
+    # ---- Python's events
+
+    def _on_call(self, frame: FrameType, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        if code.co_name in _COMPREHENSIONS or not (
+                is_users(code.co_filename) or is_command(frame)):
+            return None
+        outer = self._recorded_frame(frame)
+        self._frames[frame] = _Frame(next(self._counter), outer)
+        return self._on_event
+
+    def _on_event(self, frame: FrameType, event: str, arg: Any) -> Any:
+        state = self._frames.get(frame)
+        if state is None:
+            return None
+        if event == "line":
+            line = self._statement_line(frame)
+            if state.visit is None or state.visit.loc[1] != line or frame.f_lineno == line:
+                self._end_line(frame, state)
+                self._start_line(frame, state, line)
+        elif event == "return":
+            self._end_line(frame, state)
+            if arg is not None and state.visit is not None:
+                self._name_leaves(state.visit, "return", arg)
+            if frame.f_code.co_flags & _GENERATOR == 0:
+                del self._frames[frame]
+        return self._on_event
+
+    def _statement_line(self, frame: FrameType) -> int:
+        file = frame.f_code.co_filename
+        if file not in self._statements:
+            self._statements[file] = statement_lines(file)
+        return self._statements[file].get(frame.f_lineno, frame.f_lineno)
+
+    def _start_line(self, frame: FrameType, state: _Frame, line: int) -> None:
+        scopes = scope.open_scopes()
+        visit = Visit((frame.f_code.co_filename, line), next(self._counter), frame.f_code.co_name,
+                      state.number, state.depth, scopes[-1].start_number if scopes else 0,
+                      state.caller, is_first=state.visit is None)
+        self.visits[visit.number] = visit
+        if state.visit is None:  # the arguments
+            self._name_changes(frame, state, visit, at_start=True)
+        elif not state.visit.names_arrays:  # the head of a loop: i = 2
+            visit.constants.update(state.visit.constants)
+        state.visit, state.loc = visit, LineVisit(visit.loc, visit.number)
+
+    def _end_line(self, frame: FrameType, state: _Frame) -> None:
+        if state.visit is not None:
+            state.visit.end = next(self._counter)
+            self._name_changes(frame, state, state.visit)
+
+    # ---- variables
+
+    def _name_changes(self, frame: FrameType, state: _Frame, visit: Visit, *,
+                      at_start: bool = False) -> None:
+        for name, value in frame.f_locals.items():
+            if name not in state.variables or state.variables[name] is not value:
+                state.variables[name] = value
+                if not name.startswith("."):
+                    self._name_leaves(visit, name, value, at_start)
+
+    def _name_leaves(self, visit: Visit, name: str, value: Any, at_start: bool = False) -> None:
+        if type(value) is Array:
+            self._name_array(visit, name, value, at_start)
+        elif isinstance(value, bool | int | float | complex | str):
+            if len(repr(value)) <= MAX_REPR:
+                visit.constants[name] = value
+        elif isinstance(value, list | tuple | dict) or hasattr(value, "__dataclass_fields__"):
+            leaves, structure = tree.flatten(value)
+            if len(leaves) <= MAX_LEAVES and any(type(x) is Array for x in leaves):
+                for path, x in zip(tree.paths(structure), leaves):
+                    if type(x) is Array:
+                        self._name_array(visit, name + tree.keystr(path), x, at_start)
+
+    def _name_array(self, visit: Visit, name: str, x: Array, at_start: bool) -> None:
+        if x._uop is None:
+            return
+        node = _outermost(x._uop)
+        visit.names_arrays = True
+        if node.src:
+            node.locs += (LineVisit(visit.loc, visit.number, name, at_start=at_start),)
+        elif node.op is ops.LEAF:
+            visit.sources.append((name, node, at_start))
+
+    # ---- what transforms ask (line_visits.Recorder)
+
+    def _recorded_frame(self, frame: FrameType | None) -> _Frame | None:
+        while frame is not None:
+            state = self._frames.get(frame)
+            if state is not None:
+                return state
+            frame = frame.f_back
+        return None
+
+    def location(self, frame: FrameType | None) -> Location | None:
+        state = self._recorded_frame(frame)
+        return None if state is None else state.loc
+
+    def derived_location(self, locs: tuple[Location, ...], walk: Any) -> Location | None:
+        visit = next(iter(self._visits_in(locs, self._derived_from)), None)
+        if visit is None:
+            return None
+        number = visit.number if walk is None else self._derivative(self.visits[visit.number], walk)
+        return LineVisit(visit, number, owner=self._owner)
+
+    def _derivative(self, of: Visit, walk: Any) -> int:
+        """Return the number of the execution of a line's derivative by a walk."""
+        if walk not in self._walks:
+            self._walks.append(walk)
+        key = of.number, self._walks.index(walk)
+        if key not in self._derived:
+            visit = of.derivative(next(self._counter), walk.kind)
+            self.visits[visit.number], self._derived[key] = visit, visit.number
+        return self._derived[key]
+
+    def _sort_derivatives(self) -> None:
+        """Let the derivatives of each walk end in the order of the lines, or in reverse.
+
+        A walk comes to the nodes of a line one by one, between those of other lines.
+        """
+        for k, walk in enumerate(self._walks):
+            pairs = [(self.visits[of], self.visits[n])
+                     for (of, at), n in self._derived.items() if at == k]
+            ends = sorted([visit.end for _, visit in pairs])
+            pairs.sort(key=lambda pair: pair[0].end, reverse=walk.kind == "derivative")
+            for end, (_, visit) in zip(ends, pairs):
+                visit.end = end
+
+    def name_derivative(self, node: UOp, of: UOp, walk: Any) -> None:
+        at = self.derived_location(of.locs, walk)
+        if type(at) is LineVisit and node.src:
+            kind = self.visits[at.number].kind
+            names = [v.name for v in self._visits_in(of.locs, self._derived_from) if v.name]
+            node.locs += tuple([LineVisit(at, at.number, f"{kind} of {name}", at.owner)
+                                for name in names if not name.startswith("return")])
+
+    def source_location(self, source: UOp, walk: Any) -> Location | None:
+        visit, _ = self._holder(source)
+        return None if visit is None else LineVisit(
+            visit.loc, self._derivative(visit, walk), owner=self._owner)
+
+    def name_source_derivative(self, node: UOp, source: UOp, walk: Any) -> None:
+        visit, name = self._holder(source)
+        if visit is not None and node.src:
+            number = self._derivative(visit, walk)
+            kind = self.visits[number].kind
+            node.locs += (LineVisit(visit.loc, number, f"{kind} of {name}", self._owner),)
+
+    def _holder(self, source: UOp) -> tuple[Visit | None, str]:
+        """Return the line that first ends of those with a variable that holds an input of a trace
+        or of the FUNCTION that is derived from, and the name of the variable."""
+        closings = self.closings.get(self._derived_from) if self._derived_from is not None else None
+        if source.op is ops.PARAM and closings and source.arg.slot < len(closings[-1].sources):
+            source = closings[-1].sources[source.arg.slot]
+        source = _outermost(source)
+        return min([(visit, name) for visit in self.visits.values()
+                    for name, x, _ in visit.sources if x is source],
+                   key=lambda held: held[0].end, default=(None, ""))
+
+    def copy_names(self, new: UOp, old: UOp) -> None:
+        new.locs += tuple([LineVisit(v, v.number, v.name, self._owner, v.at_start)
+                           for v in self._visits_in(old.locs, self._derived_from) if v.name])
+
+    # ---- FUNCTIONs: equal nodes of several ones are one, so visits say whose they are
+
+    def _visits_in(self, locs: Sequence[Location], function: UOp | None) -> list[LineVisit]:
+        """Return the visits among locations that hold in a FUNCTION, or in an open graph."""
+        visits = [loc for loc in locs if type(loc) is LineVisit]
+        owners, at = [0] if function is None else [], function
+        while at is not None and (closings := self.closings.get(at)):
+            owners += [closing.owner for closing in reversed(closings)]
+            at = closings[-1].derived_from
+        for owner in owners:
+            held = [v for v in visits if v.owner == owner]
+            if held:
+                return held
+        return visits
+
+    def closing(self, sources: Sequence[UOp]) -> Any:
+        self._open_closing = Closing(next(self._counter), sources)
+        return functools.partial(self._move, None, self._open_closing.owner)
+
+    def closing_again(self, function: UOp, slots: Sequence[int]) -> Any:
+        closings = self.closings.get(function)
+        moved = dict(zip(slots, closings[-1].sources)) if closings else {}
+        sources = [moved.get(i, function) for i in range(max(moved, default=-1) + 1)]
+        self._open_closing = Closing(next(self._counter), sources)
+        return functools.partial(self._move, function, self._open_closing.owner)
+
+    def close(self, function: UOp) -> None:
+        self.closings.setdefault(function, []).append(self._open_closing)
+
+    def inlining(self, function: UOp, known: Mapping[UOp, UOp]) -> Any:
+        closings = self.closings.get(function)
+        if closings and self._body is not None:
+            closing = closings[-1]
+            self._body.is_backward |= closing.is_backward
+            for slot, param in build.params(function).items():
+                node = known.get(param)
+                if slot < len(closing.sources) and node is not None and node.op is ops.PARAM:
+                    self._body.sources.setdefault(node.arg.slot, closing.sources[slot])
+        return functools.partial(self._move, function, self._owner)
+
+    def enter_body(self) -> Any:
+        outer = self._body, self._owner
+        self._body = _Body()
+        self._owner = next(self._counter)
+        return outer
+
+    def leave_body(self, outer: Any, function: UOp) -> None:
+        body, owner = self._body, self._owner
+        self._body, self._owner = outer
+        assert body is not None
+        if self._body is not None:
+            self._body.is_backward |= body.is_backward
+        sources = [body.sources.get(i, function) for i in range(max(body.sources, default=-1) + 1)]
+        self.closings.setdefault(function, []).append(
+            Closing(owner, sources, None, body.is_backward))
+
+    def derived(self, function: UOp, of: UOp) -> None:
+        closings = self.closings.get(of)
+        sources = closings[-1].sources if closings else ()
+        self.closings.setdefault(function, []).append(Closing(next(self._counter), sources, of))
+
+    def _move(self, function: UOp | None, owner: int, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        """Return a node with other operands; what holds for it in a FUNCTION holds in another."""
+        moved = node.with_operands(src)
+        visits = [LineVisit(v, v.number, v.name, owner, v.at_start)
+                  for v in self._visits_in(node.locs, function)]
+        locs = [*moved.locs, *visits]
+        if owner and moved is not node:  # else a constant, which open graphs read, too
+            locs = [loc for loc in locs if type(loc) is not LineVisit or loc.owner]
+        moved.locs = tuple(dict.fromkeys(locs))
+        return moved
+
+    def with_operands(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        moved = node.with_operands(src)
+        if moved.locs != node.locs:
+            moved.locs += tuple([loc for loc in node.locs if type(loc) is LineVisit
+                                 and loc not in moved.locs])
+        return moved
+
+    def enter_derivation(self, request: tuple[UOp, Any] | None) -> None:
+        if request is not None and request not in self._owners:
+            self._owners[request] = next(self._counter)
+        self._derived_from = None if request is None else request[0]
+        self._owner = 0 if request is None else self._owners[request]
+
+    def end_derivation(self, request: tuple[UOp, Any], answer: Any) -> None:
+        closings = self.closings.get(request[0])
+        backward = getattr(answer, "backward", None)
+        for function in _functions_in(answer):
+            sources = closings[-1].sources if closings and function is not backward else ()
+            self.closings.setdefault(function, []).append(
+                Closing(self._owners[request], sources, request[0], function is backward))
+
+    def forms_of(self, function: UOp) -> Cache[Any, Any]:
+        if function not in self._forms:
+            self._forms[function] = new_forms()
+        return self._forms[function]
+
+
+def _take_visits(visits: Mapping[int, Visit]) -> dict[UOp, tuple[LineVisit, ...]]:
+    """Return the executions that all nodes carry, and leave the nodes with the lines alone."""
+    visits_of: dict[UOp, tuple[LineVisit, ...]] = {}
+    for node in interned_nodes():
+        held = tuple([loc for loc in node.locs if type(loc) is LineVisit])
+        if held:
+            visits_of[node] = held
+            unnamed = [loc for loc in node.locs if type(loc) is not LineVisit or not loc.name]
+            node.locs = tuple(dict.fromkeys([
+                loc if type(loc) is not LineVisit else DerivativeLocation(loc)
+                if visits[loc.number].kind else (loc[0], loc[1]) for loc in unnamed or node.locs]))
+    return visits_of
+
+
+_GENERATOR = 0x20  # a flag of code objects (inspect.CO_GENERATOR): its frame runs on after "return"
+
+
+def _outermost(node: UOp) -> UOp:
+    """Return what a node is in the outermost open trace that it has a value in."""
+    while node.op is ops.LEAF and (value := scope.thread_state.values.get(node)) is not None:
+        node = value
+    return node
+
+
+class _Body:
+    """A FUNCTION that is being built of others: the inputs of traces that its PARAMs stand for, and
+    whether it holds a backward pass."""
+
+    def __init__(self) -> None:
+        self.sources: dict[int, UOp] = {}
+        self.is_backward = False
+
+
+class _Frame:
+    """The state of one of the user's frames: its number and depth, the line that called it, the
+    line it is at, its variables."""
+
+    def __init__(self, number: int, outer: _Frame | None) -> None:
+        self.number = number
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self.caller = None if outer is None else outer.visit
+        self.visit: Visit | None = None
+        self.loc: LineVisit | None = None
+        self.variables: dict[str, Any] = {}
+
+
+def is_users(file: str) -> bool:
+    """Return whether a file is neither of fnx nor of an installed library."""
+    return file.startswith(_INTERACTIVE) or \
+        not is_internal(file) and not file.startswith(_LIBRARIES)
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+def statement_lines(file: str) -> dict[int, int]:
+    """Return the line at which the statement around each line of a file begins.
+
+    Of a compound statement (``for``, ``with``) only the head counts, and a decorated function
+    begins at its ``def``.
+    """
+    try:
+        module = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return {}
+    lines: dict[int, int] = {}
+    for node in ast.walk(module):  # outer statements come before inner ones
+        if isinstance(node, ast.stmt) and node.end_lineno is not None:
+            body = getattr(node, "body", None)
+            end = node.end_lineno if not body else max(node.lineno, body[0].lineno - 1)
+            lines.update(dict.fromkeys(range(node.lineno, end + 1), node.lineno))
+    return lines

@@ -1,0 +1,1 @@
+"""Modules for libraries, under the names of ``jax.extend``."""

@@ -1,0 +1,286 @@
+"""Ops with several results as equations, and back: calls, loops, branches, rules, callbacks.
+
+    op            primitive                            its bodies, as jaxprs in params
+    CALL          jit, remat2, name                    jaxpr
+    SCAN          scan                                 jaxpr
+    WHILE         while                                cond_jaxpr, body_jaxpr
+    COND          cond                                 branches
+    CUSTOM        custom_jvp_call, custom_vjp_call     call_jaxpr; a primitive of the user's: none
+    CALLBACK      pure_callback, io_callback, ...
+    SORT, LINALG  sort; the name of the routine
+
+Binding one of them traces its jaxprs again by the public function (jit, scan, ...), so params may
+hold other jaxprs than before. Tokens are neither operands nor results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core.array.api_boundary import asarray
+from fnx.core.array.array import Array
+from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.cache import memos_of
+from fnx.core.ir.op_bodies import OpBodies
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.jaxprs import evaluate
+from fnx.jaxprs.primitive import built_in, define
+from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr
+from fnx.jaxprs.templates import View
+from fnx.jaxprs.view import function_to_jaxpr
+from fnx.transforms.autodiff import policies
+from fnx.transforms.checkpoint import checkpoint, checkpoint_name
+from fnx.transforms.control_flow import branches as branches_module
+from fnx.transforms.control_flow import scan, while_loop
+from fnx.transforms.jit import jit
+
+MultiView = tuple[View, Sequence[UOp], UOp | None]  # the token that it takes, if it has effects
+
+
+def multi_view(node: UOp) -> MultiView:
+    """Return an op with several results as an equation, its results, and the token it takes."""
+    operands = accessors.operands(node) if node.op in ops.HIGHER_ORDER else node.src
+    token = next((x for x in operands if build_calls.is_token(x)), None)
+    view = _view(node, OpBodies(node)) if node.op in ops.HIGHER_ORDER else _leaf_view(node)
+    view = view.replace(operands=[x for x in view.operands if not build_calls.is_token(x)])
+    outs = [x for x in build.results(node) if not build_calls.is_token(x)]
+    return view, outs, token
+
+
+def _closed(fn: UOp, params: Sequence[UOp]) -> ClosedJaxpr:
+    """Return the jaxpr of a body; equal bodies have the same."""
+    key = function_to_jaxpr, tuple([(x.shape, x.dtype) for x in params])
+    memos = memos_of(fn)
+    if key not in memos:
+        memos[key] = ClosedJaxpr(function_to_jaxpr(fn, params), ())
+    closed: ClosedJaxpr = memos[key]
+    return closed
+
+
+def _view(node: UOp, op: OpBodies) -> View:
+    params = op.params(op.split(op.operands))
+    if not op.bodies or node.op is ops.CUSTOM and node.arg.recursion_depth >= 0:
+        return _as_it_is(node)
+    if node.op is ops.CALL:
+        return _call(node, op, params)
+    if node.op is ops.COND:
+        closed = tuple([_closed(fn, params) for fn in op.bodies])
+        return View(built_in("cond"), [*op.selector, *op.operands],
+                    {"branches": closed})
+    if node.op is ops.SCAN:
+        return _scan(node, op, params)
+    return _while(op, params) if node.op is ops.WHILE else _custom(node, op, params)
+
+
+# ---- calls --------------------------------------------------------------------------------------
+
+
+def _call(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
+    body, policy = op.bodies[0], node.arg.policy
+    if policies.is_name_call(node):
+        return View(built_in("name"), op.operands,
+                    {"name": policies.name_of_call(node)})
+    closed = _closed(body, params)
+    if policy is not None:
+        return View(built_in("remat2"), op.operands,
+                    {"jaxpr": closed.jaxpr, "prevent_cse": policy.prevent_cse,
+                     "differentiated": False,
+                     "policy": None if policy.kind == "nothing" else policy})
+    n = len(op.operands)
+    return View(built_in("jit"), op.operands, {
+        "jaxpr": closed, "in_shardings": (), "out_shardings": (), "in_layouts": (None,) * n,
+        "out_layouts": (), "donated_invars": (False,) * n, "ctx_mesh": None,
+        "name": node.arg.name, "keep_unused": False, "inline": False, "compiler_options_kvs": ()})
+
+
+def _build_jit(*args: Any, jaxpr: ClosedJaxpr, name: str = "jaxpr", **_: Any) -> Any:
+    jitted = memos_of(jaxpr).get(_build_jit)
+    if jitted is None:
+        f = evaluate.jaxpr_as_fun(jaxpr)
+        f.__name__ = f.__qualname__ = name
+        jitted = memos_of(jaxpr)[_build_jit] = jit(f)
+    return jitted(*args)
+
+
+def _build_remat(*args: Any, jaxpr: Jaxpr, prevent_cse: bool = True, policy: Any = None,
+                 **_: Any) -> Any:
+    f = evaluate.jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))
+    f.__name__ = jaxpr.debug_info.func_name or "jaxpr"
+    return checkpoint(f, prevent_cse=prevent_cse, policy=policy)(*args)
+
+
+def _build_name(x: Any, *, name: str) -> Any:
+    return checkpoint_name(x, name)
+
+
+# ---- control flow -------------------------------------------------------------------------------
+
+
+def _build_cond(index: Any, *args: Any, branches: Sequence[ClosedJaxpr], **_: Any) -> Any:
+    functions = [evaluate.jaxpr_as_fun(b) for b in branches]
+    which = asarray(index)
+    number = branches_module.predicate(which) if which._dtype.is_bool else \
+        branches_module.branch_number(which, len(branches))
+    return branches_module.branch(number, functions, args, "cond")
+
+
+def _scan(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
+    consts, carries, _ = op.split([not build_calls.is_token(x) for x in op.operands])
+    extra = {"checkpoint": node.arg.checkpoint} if node.arg.checkpoint else {}
+    return View(built_in("scan"), op.operands, {
+        "reverse": node.arg.reverse, "length": node.arg.length,
+        "jaxpr": _closed(op.bodies[0], params), "num_consts": sum(consts),
+        "num_carry": sum(carries), "unroll": 1, **extra})
+
+
+def _build_scan(*args: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, length: int,
+                reverse: bool = False, unroll: int = 1, checkpoint: int = 0, **_: Any) -> Any:
+    consts, rest = args[:num_consts], args[num_consts:]
+    step = evaluate.jaxpr_as_fun(jaxpr)
+
+    def f(carry: Any, x: Any) -> Any:
+        outs = step(*consts, *carry, *x)
+        return tuple(outs[:num_carry]), tuple(outs[num_carry:])
+    last, ys = scan.scan(f, tuple(rest[:num_carry]), tuple(rest[num_carry:]), length, reverse,
+                         unroll, checkpoint, False)
+    return [*last, *ys]
+
+
+def _while(op: OpBodies, params: Sequence[UOp]) -> View:
+    condition, body = op.bodies
+    n = op.n_consts
+    used = [sorted(i for i in build.params(fn) if i < n and not build_calls.is_token(params[i]))
+            for fn in (condition, body)]
+    forms = []
+    for fn, consts in zip((condition, body), used):
+        captured = [params[i] for i in consts]
+        forms.append(_closed(fn, [*captured, *params[n:]]))
+    operands = [op.operands[i] for consts in used for i in consts]
+    return View(built_in("while"), [*operands, *op.operands[n:]], {
+        "cond_nconsts": len(used[0]), "cond_jaxpr": forms[0],
+        "body_nconsts": len(used[1]), "body_jaxpr": forms[1]})
+
+
+def _build_while(*args: Any, cond_jaxpr: ClosedJaxpr, cond_nconsts: int, body_jaxpr: ClosedJaxpr,
+                 body_nconsts: int) -> Any:
+    n = cond_nconsts + body_nconsts
+    test, step = evaluate.jaxpr_as_fun(cond_jaxpr), evaluate.jaxpr_as_fun(body_jaxpr)
+    out = while_loop.while_loop(
+        lambda carry: test(*args[:cond_nconsts], *carry)[0],
+        lambda carry: tuple(step(*args[cond_nconsts:n], *carry)), tuple(args[n:]))
+    return list(out)
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+
+class TracedRule:
+    """A derivative rule of a function; it prints as its name."""
+
+    def __init__(self, node: UOp, name: str) -> None:
+        self.functions, self.arg, self.name = accessors.bodies(node), node.arg, name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _custom(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
+    arg = node.arg
+    names = arg.rules
+    if arg.rule_maker is not None and arg.rule_maker.primitive is None:
+        names = arg.rule_maker.rule_names
+    elif arg.rule_maker is not None:
+        return View(arg.rule_maker.primitive, op.operands[arg.n_captures:], arg.rule_maker.params)
+    closed, n = _closed(op.steps[0], params), arg.n_captures
+    if "bwd" in names:
+        fwd, bwd = (TracedRule(node, f"{arg.name}.{rule}") for rule in ("fwd", "bwd"))
+        return View(built_in("custom_vjp_call"), op.operands, {
+            "call_jaxpr": closed, "fwd_jaxpr_thunk": fwd, "num_consts": n, "bwd": bwd,
+            "out_trees": None, "symbolic_zeros": False})
+    if not names:
+        return View(built_in("custom_vmap_call"), op.operands, {
+            "call": closed, "rule": TracedRule(node, arg.name)})
+    rule = TracedRule(node, f"{arg.name}.jvp")
+    return View(built_in("custom_jvp_call"), op.operands, {
+        "call_jaxpr": closed, "jvp_jaxpr_fun": rule, "num_consts": n, "symbolic_zeros": False})
+
+
+def _build_custom(*args: Any, **params: Any) -> list[Array]:
+    rule = next(x for x in params.values() if isinstance(x, TracedRule))
+    closed: ClosedJaxpr = params["call"] if "call" in params else params["call_jaxpr"]
+    arg, functions = rule.arg, list(rule.functions)
+    nodes = [asarray(x)._node for x in args]
+    if arg.effects:
+        nodes.insert(arg.n_captures, scope.current_token())
+    if _closed(functions[0], build_calls.params_like(nodes)) is not closed:
+        functions[0] = _function_of(closed, nodes, arg)
+    outs = build_calls.custom(functions, arg, nodes)
+    if arg.effects:
+        scope.set_token(outs[0])
+    return [Array(x) for x in outs[arg.effects:]]
+
+
+def _function_of(closed: ClosedJaxpr, nodes: Sequence[UOp], arg: op_args.Custom) -> UOp:
+    """Return another function for a CUSTOM, from its jaxpr."""
+    return evaluate.jaxpr_to_function(closed, nodes, arg.name)
+
+
+# ---- ops without bodies -------------------------------------------------------------------------
+
+
+def _leaf_view(node: UOp) -> View:
+    arg = node.arg
+    if node.op is ops.CALLBACK:
+        name = "pure_callback" if not arg.effect else \
+            "io_callback" if len(arg.outs) > 1 else "debug_callback"
+        return View(built_in(name), node.src, {"callback": arg})
+    if node.op is ops.SORT and arg.outputs == tuple(range(len(arg.ins))):
+        return View(built_in("sort"), node.src, {
+            "dimension": len(arg.ins[0][0]) - 1, "is_stable": True, "num_keys": arg.n_keys})
+    return _as_it_is(node)
+
+
+def _build_callback(handle: Any, *args: Any, callback: op_args.Callback) -> list[Array]:
+    token = [scope.current_token()] if callback.effect else []
+    src = (asarray(handle)._node, *token, *[asarray(x)._node for x in args])
+    outs = build.results(UOp(ops.CALLBACK, dtypes.void, src, callback))
+    if callback.effect:
+        scope.set_token(outs[0])
+    return [Array(x) for x in outs[callback.effect:]]
+
+
+def _build_sort(*args: Any, dimension: int, num_keys: int = 1, is_stable: bool = True
+                ) -> list[Array]:
+    nodes = [asarray(x)._node for x in args]
+    last = len(nodes[0].shape) - 1
+    order = [*[i for i in range(last + 1) if i != dimension], dimension]
+    back = sorted(range(last + 1), key=order.__getitem__)
+    outs = build_calls.sort([build.permute(x, order) for x in nodes], num_keys)
+    return [Array(build.permute(x, back)) for x in outs]
+
+
+def _as_it_is(node: UOp) -> View:
+    """Return any op with several results as an equation; its bodies are params."""
+    first = len(node.src) - len(accessors.operands(node)) if node.op in ops.HIGHER_ORDER else 0
+    name = node.arg.routine if node.op is ops.LINALG else f"{node.op.name.lower()}_op"
+    return View(define(name, _rebuild(node.op), True), node.src[first:],
+                {"bodies": node.src[:first], "arg": node.arg})
+
+
+def _rebuild(op: ops.Op) -> Callable[..., list[Array]]:
+    def compute(*args: Any, bodies: tuple[UOp, ...], arg: Any) -> list[Array]:
+        nodes = [asarray(x)._node for x in args]
+        return [Array(x) for x in build.results(UOp(op, dtypes.void, (*bodies, *nodes), arg))]
+    return compute
+
+
+_BUILDERS: dict[str, Callable[..., Any]] = {
+        "jit": _build_jit, "remat2": _build_remat, "name": _build_name, "cond": _build_cond,
+        "scan": _build_scan, "while": _build_while, "custom_jvp_call": _build_custom,
+        "custom_vjp_call": _build_custom, "custom_vmap_call": _build_custom,
+        "pure_callback": _build_callback, "io_callback": _build_callback,
+        "debug_callback": _build_callback, "sort": _build_sort}
+for _name, _build in _BUILDERS.items():
+    define(_name, _build, multiple_results=_name != "name")

@@ -1,0 +1,207 @@
+"""Graph -> jaxpr: each node that is read becomes an equation, in the order of the program.
+
+    t0 = MUL(SIN(x), 2)      ->      b = sin a;  c = mul b 2.0
+
+A broadcast constant is a scalar literal. Tokens, which order effects, have no variables: binding
+the equations in order gives the effects new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from fnx.core.array.array import Array
+from fnx.core.ir import build_calls, ops
+from fnx.core.ir.uop import Composite, UOp, toposort
+from fnx.core.scope.callbacks import Handle
+from fnx.core.support.process import lazy_import
+from fnx.core.support.record import Record
+from fnx.jaxprs.op_rows import literal_value, node_view
+from fnx.jaxprs.primitive import define
+from fnx.jaxprs.syntax import (
+    HOST_EFFECT,
+    Atom,
+    DebugInfo,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    SourceInfo,
+    Var,
+    aval_of,
+    no_effects,
+)
+from fnx.jaxprs.templates import View
+
+bodies = lazy_import("fnx.jaxprs.bodies")
+
+
+class _Step(Record):
+    """An equation to emit: its view, and the results of the node."""
+
+    view: View
+    outs: tuple[UOp, ...]
+    effects: bool
+
+
+def graph_to_jaxpr(outs: Sequence[UOp], inputs: Sequence[UOp], consts: Sequence[UOp] = (),
+                   name: str = "", weak: Sequence[bool] = (), tokens: Iterable[UOp] = ()
+                   ) -> Jaxpr:
+    """Return the jaxpr of a graph.
+
+    Args:
+        outs: its results; tokens are left out.
+        inputs: its sources, in the order of the arguments.
+        consts: sources that become constvars.
+        name: the name of the function.
+        weak: of the inputs, then of the results, whether the dtype is weak.
+        tokens: sources and results that order effects.
+    """
+    sources = [*consts, *inputs]
+    env: dict[UOp, Atom] = {x: Var(aval_of(x)) for x in sources}
+    flags = weak or [False] * (len(inputs) + len(outs))
+    for x, w in zip(inputs, flags):
+        env[x] = Var(aval_of(x, w))
+    steps = _steps([*outs, *tokens], env)
+    eqns = [_equation(step, env) for step in steps]
+    results = [_result(_atom(x, env), w) for x, w in zip(outs, flags[len(inputs):])]
+    read = {id(v) for eqn in eqns for v in eqn.invars} | {id(v) for v in results}
+    for eqn in eqns:
+        eqn.outvars = [v if id(v) in read else DropVar(v.aval) for v in eqn.outvars]
+    effects = {e for eqn in eqns for e in eqn.effects}
+    return Jaxpr([env[x] for x in consts], [env[x] for x in inputs],  # type: ignore[misc]
+                 results, eqns, effects, DebugInfo(func_src_info=name))
+
+
+def function_to_jaxpr(fn: UOp, params: Sequence[UOp], consts: Sequence[UOp] = (),
+                      weak: Sequence[bool] = ()) -> Jaxpr:
+    """Return the jaxpr of a FUNCTION with these PARAMs, without tokens among them and results."""
+    tokens = [x for x in fn.src if build_calls.is_token(x)]
+    return graph_to_jaxpr([x for x in fn.src if not build_calls.is_token(x)],
+                          [x for x in params if not build_calls.is_token(x)], consts,
+                          fn.arg.name, weak, tokens)
+
+
+def _steps(outs: Sequence[UOp], known: dict[UOp, Atom]) -> list[_Step]:
+    """Return the steps that compute ``outs``, in the order in which the nodes were made.
+
+    Equal graphs are the same nodes, so an operand of a composite may be computed from its node in
+    this graph: such a composite is left out.
+    """
+    without: set[UOp] = set()
+    while True:
+        steps, reads = _find_steps(outs, known, without)
+        order, cycle = _in_order(steps, reads)
+        if not cycle:
+            return [steps[node] for node in order]
+        without |= cycle
+
+
+def _find_steps(outs: Sequence[UOp], known: dict[UOp, Atom], without: set[UOp]
+                ) -> tuple[dict[UOp, _Step], dict[UOp, list[UOp]]]:
+    """Return the step of each node, and effects that it reads beside its operands.
+
+    ``without``: the nodes whose composite is left out.
+    """
+    steps: dict[UOp, _Step] = {}
+    reads: dict[UOp, list[UOp]] = {}
+    computable = set(known)
+    waiting = list(outs)
+    while waiting:
+        node = waiting.pop()
+        composite = None if node in without else _composite(node, computable)
+        if composite is None:
+            node = _producer(node, steps)
+        if node in known or node in steps or _is_source(node):
+            continue
+        if composite is not None:
+            view = View(define(composite.name, composite.build, replace=True), composite.operands,
+                        composite.params)
+            steps[node] = _Step(view, (node,), False)
+        elif node.op in ops.MULTI_RESULT:
+            view, outs_read, effects = bodies.multi_view(node)
+            steps[node] = _Step(view, tuple(outs_read), effects is not None)
+            waiting += [] if effects is None else [effects]
+            reads[node] = [] if effects is None else [effects]
+        else:
+            view = node_view(node)
+            steps[node] = _Step(view, (node,), False)
+        waiting += view.operands
+    return steps, reads
+
+
+def _is_source(node: UOp) -> bool:
+    """Return whether a node needs no equation in any graph."""
+    return node.op is ops.CONST or is_handle(node) or build_calls.is_token(node) and not node.src
+
+
+def _producer(node: UOp, steps: Collection[UOp]) -> UOp:
+    """Return the node whose equation has a node as a result."""
+    return node.src[0] if node.op is ops.GETTUPLE and node not in steps else node
+
+
+def _composite(node: UOp, computable: set[UOp]) -> Composite | None:
+    """Return what is recorded of a node, unless it reads a source of another graph, which has the
+    same node. ``computable``: the sources of this graph, and nodes found to read no others.
+    """
+    if node.composite is None:
+        return None
+    nodes = toposort(node.composite.operands, stop=computable.__contains__)
+    if not all(n.src or n in computable or n.op is ops.IOTA or _is_source(n) for n in nodes):
+        return None
+    computable.update(nodes)
+    return node.composite
+
+
+def _in_order(steps: dict[UOp, _Step], reads: dict[UOp, list[UOp]]
+              ) -> tuple[list[UOp], set[UOp]]:
+    """Return the nodes in the order in which they were made, but each after what it reads, which a
+    view may have made; and the nodes on the way to the first that reads itself, if there is one.
+    """
+    ordered: dict[UOp, None] = {}
+    for root in sorted(steps, key=lambda n: n.number):
+        waiting, entered = [root], set[UOp]()
+        while waiting:
+            node = waiting[-1]
+            operands = [_producer(x, steps)
+                        for x in (*steps[node].view.operands, *reads.get(node, ()))]
+            missing = [x for x in operands if x in steps and x not in ordered]
+            if node in ordered or not missing:
+                ordered[waiting.pop()] = None
+                continue
+            entered.add(node)
+            if not entered.isdisjoint(missing):
+                return [], entered.difference(ordered)
+            waiting += missing
+    return list(ordered), set()
+
+
+def _atom(node: UOp, env: dict[UOp, Atom]) -> Atom:
+    if node in env:
+        return env[node]
+    return Literal(Array(node) if is_handle(node) else literal_value(node), aval_of(node))
+
+
+def _result(v: Atom, weak: bool) -> Atom:
+    """Return a result, whose dtype may be weak."""
+    if weak and isinstance(v, Literal):
+        return Literal(v.val, v.aval.update(weak_type=True))
+    if weak and not v.aval.weak_type:
+        v.aval = v.aval.update(weak_type=True)
+    return v
+
+
+def is_handle(node: UOp) -> bool:
+    """Whether a node stands for a Python function that is called."""
+    return node.op is ops.BUFFER and type(node.arg.handle) is Handle
+
+
+def _equation(step: _Step, env: dict[UOp, Atom]) -> JaxprEqn:
+    invars = [_atom(x, env) for x in step.view.operands]
+    outvars: list[Var] = []
+    for x in step.outs:
+        v = env[x] = Var(aval_of(x))
+        outvars.append(v)
+    loc = step.outs[0].loc if step.outs else None
+    return JaxprEqn(invars, outvars, step.view.primitive, step.view.params,
+                    {HOST_EFFECT} if step.effects else no_effects, SourceInfo(loc))

@@ -1,0 +1,47 @@
+"""The user's lines of a program.
+
+Equal graphs are the same nodes, and such a node has the lines of all functions that made it. Those
+of a program are among the lines that its trace ran.
+
+    lines of the trace  m.py:8, m.py:9
+    before  EXEC sort (m.py:4, m.py:8)      m.py:4 is in another function with this sort
+    after   EXEC sort (m.py:8)
+
+What is derived from a graph once, as the backward loop of a body, has the lines of the function
+that came first. The nodes of the program that have such a line, too, tell which one it is here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Sequence
+from functools import cache
+
+from fnx.core.ir import accessors
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.errors import Location
+
+
+def choose_lines(commands: UOp, fn: UOp, lines: Container[Location]) -> UOp:
+    """Give each command of the program of a FUNCTION those of its lines that are among ``lines``.
+    """
+    @cache
+    def translations() -> dict[Location, Location]:
+        return _translations(fn, lines)
+
+    def choose(locs: Sequence[Location]) -> Iterable[Location]:
+        matches = [loc for loc in locs if loc in lines]
+        return matches or [translations().get(loc, loc) for loc in locs]
+    return accessors.map_locations(commands, choose)
+
+
+def _translations(fn: UOp, lines: Container[Location]) -> dict[Location, Location]:
+    """Return, for each line of other programs, the line of this one that most nodes with it have.
+    """
+    counts: defaultdict[Location, Counter[Location]] = defaultdict(Counter)
+    for node in toposort([fn], into_functions=True):
+        matches = [loc for loc in node.locs if loc in lines]
+        for loc in node.locs if matches else ():
+            if loc not in lines:
+                counts[loc].update(matches)
+    return {loc: count.most_common(1)[0][0] for loc, count in counts.items()}

@@ -1,0 +1,44 @@
+"""Launches of what is no KERNEL: callbacks, and programs that a device has or emits by itself.
+
+    SORT, FFT_STEP, LINALG   ->   the same for any sizes, which are scalars of the launch
+"""
+
+from __future__ import annotations
+
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.process import lazy_import
+from fnx.lower.emit.sorting import generalize_length
+from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.memory.buffer_sharing import AliasPair
+from fnx.lower.memory.commands import Launch
+from fnx.lower.target_lowerings import TargetLowering
+
+fft = lazy_import("fnx.lower.emit.fft")
+linalg = lazy_import("fnx.lower.emit.linalg")
+
+
+def opaque_launch(step: KernelStep, lowering: TargetLowering, dynamic_shapes: bool) -> Launch:
+    """Return the launch of a CALLBACK, SORT, FFT_STEP or LINALG."""
+    node = step.kernel
+    scalars: tuple[UOp, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    if node.op is ops.SORT:
+        if dynamic_shapes and lowering.native_programs:
+            node, scalars = generalize_length(node)
+    elif node.op is ops.FFT_STEP:
+        if lowering.native_programs:
+            node, scalars = fft.generalize(node), fft.scalars(node)
+        may_alias = _in_place(step)
+    elif node.op is ops.LINALG and lowering.native_linalg:
+        node, scalars = linalg.generalize_sizes(node)
+    return Launch(node, step.operands, scalars, step.locs, step.writes, may_alias)
+
+
+def _in_place(step: KernelStep) -> tuple[AliasPair, ...]:
+    """Return (result, operand) if a step of a Fourier transform may overwrite its operand."""
+    x, _, out = step.operands
+    if isinstance(x, UOp) and isinstance(out, UOp) and \
+            max(step.kernel.arg.twiddles, step.kernel.arg.roots) < 0:
+        return ((out, x),)
+    return ()

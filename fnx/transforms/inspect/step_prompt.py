@@ -1,0 +1,197 @@
+"""The prompt of ``debug.step`` in a terminal, with the commands of Python's debugger.
+
+An empty line repeats the last command, as there; so Enter goes on from line to line.
+"""
+
+from __future__ import annotations
+
+import cmd
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+
+from fnx.core.levels.nan_debugger import decode_values
+from fnx.core.support.errors import ArgumentError
+from fnx.transforms.inspect import step_views
+from fnx.transforms.inspect.step_session import StepSession
+from fnx.transforms.inspect.step_views import Step
+
+LISTED = 8  # lines before and after the current one that ``list`` shows
+COMMANDS = ("step", "next", "out", "run", "nan", "break", "clear", "print", "vars", "list", "up",
+            "down", "where", "quit")
+
+
+class StepPrompt(cmd.Cmd):
+    """Reads commands until the function has returned or the user quits."""
+
+    prompt = "(step) "
+    identchars = cmd.Cmd.identchars
+
+    def __init__(self, session: StepSession, **streams: Any) -> None:
+        super().__init__(**streams)
+        self.session = session
+        self.n_up = 0  # how many callers above the current line
+        self.use_rawinput = not streams
+        self.echoes = not (self.use_rawinput and sys.stdin.isatty())
+
+    def _say(self, text: Any) -> None:
+        print(text, file=self.stdout)
+
+    def _show(self, step: Step | None) -> bool:
+        self.n_up = 0
+        self._say(self.session if step is None else step)
+        return step is None
+
+    def precmd(self, line: str) -> str:
+        """Show a command that was not typed in a terminal, so that the output reads like one."""
+        if self.echoes:
+            self._say("" if line == "EOF" else line)
+        return line
+
+    def onecmd(self, line: str) -> bool:
+        """Run a command; the end of input and a Ctrl-C quit."""
+        return self.do_quit("") if line == "EOF" else super().onecmd(line)
+
+    def default(self, line: str) -> None:
+        """Print an expression over the variables."""
+        self.do_print(line)
+
+    def do_step(self, arg: str) -> bool:
+        """s(tep): go to the next line, also into functions and loops."""
+        return self._show(self.session.step())
+
+    def do_next(self, arg: str) -> bool:
+        """n(ext): go to the next line of this function, over calls and loops."""
+        return self._show(self.session.next())
+
+    def do_out(self, arg: str) -> bool:
+        """o(ut): go to the line of the caller."""
+        return self._show(self.session.out())
+
+    def do_run(self, arg: str) -> bool:
+        """r(un) or c(ontinue): go to a breakpoint or to the end."""
+        return self._show(self.session.run())
+
+    def do_nan(self, arg: str) -> bool:
+        """nan: go to the next line with a NaN, or with an infinite derivative."""
+        return self._show(self.session.first_nan())
+
+    def do_break(self, arg: str) -> None:
+        """b(reak) [LINE | FILE:LINE | FUNCTION] [if nan | if inf | if EXPRESSION]: stop there in
+        run. Without arguments: list where it stops. clear removes it."""
+        if not arg:
+            for b in self.session.breakpoints:
+                self._say(b)
+            return
+        location, has_condition, condition = f" {arg} ".partition(" if ")
+        try:
+            added = self.session.break_at(location.strip(), condition.strip() if has_condition
+                                          else None)
+        except ArgumentError as error:
+            self._say(error.message)
+        else:
+            self._say(f"will stop at {added}")
+
+    def do_clear(self, arg: str) -> None:
+        """cl(ear) [LINE | FILE:LINE | FUNCTION]: stop there no longer. Without arguments:
+        nowhere."""
+        removed = [str(b) for b in self.session.clear(arg or None)]
+        self._say(f"removed {', '.join(removed) or 'no breakpoint'}")
+
+    def do_list(self, arg: str) -> None:
+        """l(ist): show more lines around the current one."""
+        if self.session.current:
+            self._say("\n".join(step_views.source_text(self.session.current, LISTED)))
+
+    def _variables(self) -> dict[str, Any]:
+        frames = self.session.frames
+        return frames[-1 - self.n_up][1] if frames else {}
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the variables, decoded if their type is storage-only."""
+        return {name: decode_values(x) for name, x in self._variables().items()}
+
+    def _go_up(self, by: int) -> None:
+        frames = self.session.frames
+        if not 0 <= self.n_up + by < len(frames):
+            self._say("this is the outermost function" if by > 0 else "this is the current line")
+            return
+        self.n_up += by
+        self._say(f"print and vars now look at {frames[-1 - self.n_up][0]}")
+
+    def do_up(self, arg: str) -> None:
+        """u(p): let print and vars look at the caller, until the next line."""
+        self._go_up(1)
+
+    def do_down(self, arg: str) -> None:
+        """d(own): let print and vars look at the function that was called."""
+        self._go_up(-1)
+
+    def do_print(self, arg: str) -> None:
+        """p(rint) EXPRESSION: print the value of an expression over the variables, or of a name
+        that is shown, such as: derivative of h."""
+        shown = self._shown()
+        if arg in shown:
+            self._say(shown[arg])
+            return
+        try:
+            value = eval(arg, {"np": np}, shown)
+        except NameError as error:
+            self._say(f"NameError: {error}: neither a command nor a variable; vars lists these")
+            return
+        except Exception as error:  # what the user typed
+            self._say(f"{type(error).__name__}: {error}")
+            return
+        self._say(value)
+
+    def do_vars(self, arg: str) -> None:
+        """v(ars) [NAME]: list the variables of this function; with a name, print its value."""
+        if arg:
+            self.do_print(arg)
+            return
+        for name, value in self._variables().items():
+            self._say(f"   {name} = {step_views.summarize(value)}")
+
+    def do_where(self, arg: str) -> None:
+        """w(here): show the lines whose calls led here, the current one last; ">" is at the one
+        that print and vars are about."""
+        step = self.session.current
+        if step is None:
+            self._say(self.session)
+            return
+        rows = step_views.call_stack(step)
+        for i, row in enumerate(rows):
+            self._say(f"{'>' if i == len(rows) - 1 - self.n_up else ' '} {row}")
+
+    def do_help(self, arg: str) -> None:
+        """help [COMMAND]: explain a command, or all of them."""
+        for name in [arg] if arg else [*COMMANDS, "help"]:
+            command = getattr(self, f"do_{name}", None)
+            self._say(inspect.getdoc(command) if command else
+                      f"{name} is no command; these are: {', '.join(COMMANDS)}")
+        if not arg:
+            self._say("Anything else is an expression to print; Enter repeats the last command.")
+
+    def do_quit(self, arg: str) -> bool:
+        """q(uit): leave the prompt; the function runs to its end, and the call returns."""
+        return True
+
+    do_s, do_n, do_o, do_r, do_c, do_continue = do_step, do_next, do_out, do_run, do_run, do_run
+    do_b, do_p, do_v, do_w, do_q = do_break, do_print, do_vars, do_where, do_quit
+    do_cl, do_l, do_u, do_d = do_clear, do_list, do_up, do_down
+
+
+def interact(session: StepSession, **streams: Any) -> None:
+    """Run the prompt on a session, on the terminal or on ``stdin`` and ``stdout``."""
+    prompt = StepPrompt(session, **streams)
+    prompt._say(f"{session.name}: {', '.join(COMMANDS)}; help explains them.\n"
+                "The arrow is at the line that has just run: its values follow.")
+    prompt._show(session.current or session.step())
+    if not session.done:
+        try:
+            prompt.cmdloop()
+        except KeyboardInterrupt:
+            prompt._say("")
+

@@ -1,0 +1,285 @@
+"""``debug.step``: trace a function with its lines, then go through them with values.
+
+A ``StepSession`` is what the user holds: it stops after each line, knows the variables, and runs on
+to breakpoints. How a stop prints is in ``step_views``, the prompt in ``step_prompt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from fnx.core.array import tree
+from fnx.core.array.api_boundary import to_concrete
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.levels import interp
+from fnx.core.levels.line_steps import LineSteps
+from fnx.core.levels.nan_debugger import decode_values
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError
+from fnx.core.tracing.line_recorder import LineRecorder
+from fnx.core.tracing.trace import ClosedFunction, function_name, trace
+from fnx.transforms.dispatch.signature import ArgFlattener
+from fnx.transforms.inspect import step_views
+from fnx.transforms.inspect.step_views import Step
+
+Condition = str | Callable[[Step], Any] | None
+
+
+class Breakpoint:
+    """Where to stop, and when.
+
+    Attributes:
+        location: "" for any line, a line number, "file.py:12" or the name of a function.
+        condition: "nan", "inf", a Python expression over variables, or a function of the step.
+        error: what the expression raised at the last stop, as text; "" if nothing.
+        unknown: the name without a value, as text, if no line had one so far.
+    """
+
+    def __init__(self, location: int | str = "", condition: Condition = None) -> None:
+        self.location, self.condition, self.error = str(location), condition, ""
+        self.unknown, self._was_evaluated = "", False
+        self.code: CodeType | None = None
+        if isinstance(condition, str) and condition not in ("nan", "inf"):
+            try:
+                self.code = compile(condition, "<condition>", "eval")
+            except (SyntaxError, ValueError) as error:
+                raise ArgumentError(
+                    f"expected an expression after 'if', got {condition!r}: {error}",
+                    hint="write an expression over variables, such as h.max() > 10") from None
+
+    def __repr__(self) -> str:
+        when = "" if self.condition is None else f" if {self.condition}"
+        return f"{self.location or 'any line'}{when}"
+
+    def is_at(self, file: str, line: int, function: str) -> bool:
+        """Whether a line of a function is where to stop."""
+        name, _, number = self.location.rpartition(":")
+        return not self.location or self.location == function or \
+            number == str(line) and file.endswith(name)
+
+    def holds(self, step: Step, variables: dict[str, Any]) -> bool:
+        """Whether to stop at a step.
+
+        As in Python's debugger, an expression that raises stops, and ``error`` says what it raised.
+        It does not stop where a variable of the expression has no value yet.
+        """
+        if not self.is_at(step.file, step.line, step.function):
+            return False
+        if self.condition is None:
+            return True
+        if isinstance(self.condition, str) and self.code is None:
+            return step.has(self.condition)
+        if self.code is None:
+            assert callable(self.condition)
+            return bool(np.any(self.condition(step)))
+        try:
+            values = {name: decode_values(x) for name, x in variables.items()}
+            holds = bool(np.any(eval(self.code, {"np": np, "step": step}, values)))
+        except Exception as error:  # of the user's expression
+            text = f"{type(error).__name__}: {error}"
+            if isinstance(error, NameError):
+                self.unknown = "" if self._was_evaluated else text
+                return False
+            self.error = text
+            return True
+        self.unknown, self._was_evaluated = "", True
+        return holds
+
+
+class StepSession:
+    """A function that is gone through line by line.
+
+    It starts before the first line. ``step`` goes to the next line, ``next`` to the next one of
+    the same function, ``out`` to the function's caller, ``run`` to a breakpoint or the end; each
+    returns the ``Step`` that it stopped at, or None at the end. Iterating yields all remaining
+    steps.
+
+    Attributes:
+        current: the step at which it stopped; None before the first and after the last.
+        steps: all steps so far, without their values.
+        breakpoints: where ``run`` stops.
+        done: whether the function has returned.
+    """
+
+    def __init__(self, name: str, recorder: LineRecorder, closed: ClosedFunction,
+                 args: Sequence[NDArray]) -> None:
+        self.name, self._closed = name, closed
+        self._visits = recorder.visits
+        lines = LineSteps(
+            closed.function, recorder.visits_of, recorder.visits, recorder.closings)
+        self._stops = lines.run(closed.function, args)
+        self._count = 0
+        self._variables: dict[tuple[int, int], dict[str, Any]] = {}
+        self._outs: Sequence[NDArray] | None = None
+        self._frame = 0, 0
+        self.current: Step | None = None
+        self._notes: list[str] = []
+        self.breakpoints: list[Breakpoint] = []
+
+    # ---- going on
+
+    @property
+    def done(self) -> bool:
+        return self._outs is not None
+
+    def step(self) -> Step | None:
+        """Go to the next line, also into functions and loops."""
+        if self.done:
+            return None
+        try:
+            stop = next(self._stops)
+        except StopIteration as end:
+            self._outs, self.current = end.value, None
+            return None
+        self._count += 1
+        step = self.current = Step(stop, self._count)
+        self._frame = step.depth, stop.visit.frame
+        frame = self._variables.setdefault(self._frame, {})
+        for key in [key for key in self._variables if key[0] > step.depth]:
+            del self._variables[key]
+        frame.update(step.values | step.constants)
+        return step
+
+    def next(self) -> Step | None:
+        """Go to the next line of this function or of its caller, over calls and loops."""
+        depth = self.current.depth if self.current else 0
+        return self._run_to(lambda step: step.depth <= depth)
+
+    def out(self) -> Step | None:
+        """Go to the line of the caller at which this function returns."""
+        depth = self.current.depth if self.current else 0
+        return self._run_to(lambda step: step.depth < depth)
+
+    def run(self, location: int | str | None = None, condition: Condition = None) -> Step | None:
+        """Go on to a breakpoint, to a location if one is given, or to the end.
+
+        Args:
+            location: a line number, "file.py:12" or the name of a function.
+            condition: "nan", "inf", an expression such as ``"h.max() > 10"``, or a function of
+                the step.
+        """
+        extra = [] if location is None and condition is None else [
+            self._breakpoint(location or "", condition)]
+        active = [*extra, *self.breakpoints]
+        for b in active:
+            b.error = ""
+        step = self._run_to(lambda step: any(b.holds(step, self.variables) for b in active))
+        errors = [(b.condition, b.error if step else b.unknown) for b in active]
+        notes = [f"condition {condition!r}: {error}" for condition, error in errors if error]
+        if step is not None:
+            step.notes = tuple(notes)
+        self._notes = notes
+        return step
+
+    def break_at(self, location: int | str = "", condition: Condition = None) -> Breakpoint:
+        """Add a breakpoint, for ``run``; arguments as there.
+
+        Raises:
+            ArgumentError: no line of the function is there, or the condition is no expression.
+        """
+        self.breakpoints.append(self._breakpoint(location, condition))
+        return self.breakpoints[-1]
+
+    def _breakpoint(self, location: int | str, condition: Condition) -> Breakpoint:
+        added = Breakpoint(location, condition)
+        if not any(added.is_at(*v.loc, v.function) for v in self._visits.values()):
+            functions = dict.fromkeys([v.function for v in self._visits.values()])
+            raise ArgumentError(
+                f"{self.name}: expected a line that it executes, as 12 or 'file.py:12', or one of "
+                f"its functions, {', '.join(functions)}; got {added.location}",
+                hint="a line without a statement is not executed, nor is one of a branch that "
+                "tracing did not take")
+        return added
+
+    def clear(self, location: int | str | None = None) -> list[Breakpoint]:
+        """Remove the breakpoints at a location, or all, and return them."""
+        removed = [b for b in self.breakpoints if location is None or b.location == str(location)]
+        self.breakpoints = [b for b in self.breakpoints if b not in removed]
+        return removed
+
+    def first_nan(self) -> Step | None:
+        """Go to the next line whose values have a NaN, or whose derivative is infinite, over
+        breakpoints: an infinite derivative, of sqrt at 0 for example, becomes a NaN elsewhere."""
+        return self._run_to(lambda step: step.has("inf" if step.kind else "nan"))
+
+    def _run_to(self, holds: Callable[[Step], bool]) -> Step | None:
+        while (step := self.step()) is not None:
+            if holds(step):
+                return step
+        return None
+
+    def __iter__(self) -> Iterator[Step]:
+        while (step := self.step()) is not None:
+            yield step
+
+    # ---- looking
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The variables of the function at the current step: NumPy arrays, and the Python numbers
+        and strings of the trace."""
+        return self.frames[-1][1] if self.current is not None else {}
+
+    @property
+    def frames(self) -> list[tuple[str, dict[str, Any]]]:
+        """The functions around the current step, its own last, each with its variables."""
+        step = self.current
+        if step is None:
+            return []
+        frames = []
+        for caller in step.callers:
+            visit, values = caller.visit, dict(caller.arguments)
+            if step.kind or not visit.is_first:  # else its lines have not run
+                values |= self._variables.get((visit.depth, visit.frame), {})
+            frames.append((visit.function, values))
+        return [*frames, (step.function, dict(self._variables[self._frame]))]
+
+    @property
+    def result(self) -> Any:
+        """The result of the function; runs the remaining lines."""
+        for _ in self:
+            pass
+        assert self._outs is not None
+        return self._closed.out_tree.unflatten(
+            [to_concrete(np.asarray(x)) for x in self._outs[:len(self._closed.outs)]])
+
+    def __repr__(self) -> str:
+        if self.current is not None:
+            return repr(self.current)
+        if self._outs is None:
+            how = ".step() goes to the first line, .run() to a breakpoint" if self._visits else \
+                "none of its lines is in a file of yours (outside of installed libraries)"
+            return f"{self.name}: not started; {how}"
+        paths = tree.paths(self._closed.out_tree)
+        return "\n".join([f"{self.name}: returned after {self._count} steps",
+                          *[f"   {note}" for note in self._notes]] + [
+            f"   result{tree.keystr(path)} = {step_views.summarize(x)}"
+            for path, x in zip(paths, self._outs)])
+
+    def _repr_html_(self) -> str:
+        return step_views.preformatted(repr(self)) if self.current is None else \
+            self.current._repr_html_()
+
+
+def start(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+          static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> StepSession:
+    """Trace a function while its lines are recorded, and return a session before the first line."""
+    name = function_name(f)
+    if scope.is_open():
+        raise ArgumentError(f"debug.step of {name}: expected a call outside of all transforms, got "
+                            "one in a function that is traced",
+                            hint="step through the outer function: debug.step goes into all that "
+                            "it calls")
+    arguments = ArgFlattener(f, name, static_argnums, static_argnames)
+    arrays, key = arguments.key(args, kwargs, concrete=True)
+    with LineRecorder() as recorder:
+        closed = trace(arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
+                       transform="debug.step", name=name).close()
+    values = [x._numpy() for x in arrays]
+    captures = interp.evaluate(closed.captures, {})
+    token = [np.zeros((0,), bool)] if closed.effects else []
+    return StepSession(name, recorder, closed, [*values, *captures, *token])

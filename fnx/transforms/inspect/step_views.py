@@ -1,0 +1,178 @@
+"""A step of ``debug.step``: its values, as text for terminals, as HTML for notebooks.
+
+>>> summarize(np.array([[1.0, np.nan, 3.0]] * 3, np.float32))
+'float32[3, 3]  1 .. 3, mean 2, 3 of 9 NaN'
+>>> summarize(np.array([2, 3]))
+'int64[2]  [2 3]'
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fnx.core.ir.dtypes import NDArray, as_dtype
+from fnx.core.levels.line_steps import Caller, Stop
+from fnx.core.levels.loop_iterations import Iteration
+from fnx.core.levels.nan_debugger import decode_values, is_bad
+from fnx.core.support.errors import format_location
+
+MAX_SHOWN = 6  # elements that are printed one by one
+CONTEXT = 2  # lines around the current one
+BINS, BAR, HEIGHT = 24, 6, 36  # of a histogram; pixels
+
+
+class Step:
+    """A line that was executed, with the values that it gave.
+
+    Attributes:
+        file: path of the source file.
+        line: line number.
+        function: the name of the function around it.
+        kind: "", or "derivative" or "tangent" if the line's derivative was computed.
+        values: variable -> its value, a NumPy array.
+        constants: variable -> a Python number or string that tracing assigned.
+        loops: the iterations around it, the innermost last.
+        callers: the lines whose calls led here, the innermost last.
+        depth: how many functions are around it.
+        number: counts the steps from 1.
+        notes: what conditions of breakpoints raised here.
+    """
+
+    def __init__(self, stop: Stop, number: int) -> None:
+        visit = stop.visit
+        self.file, self.line = visit.loc
+        self.function, self.kind, self.depth = visit.function, visit.kind, visit.depth
+        self.values: dict[str, NDArray] = dict(stop.values)
+        self.constants, self.number = dict(visit.constants), number
+        self.loops: tuple[Iteration, ...] = stop.loops
+        self.callers: tuple[Caller, ...] = stop.callers[::-1]
+        self.notes: tuple[str, ...] = ()
+
+    def has(self, check: str) -> bool:
+        """Whether a value has a "nan", or an "inf" or a NaN."""
+        return any(bool(is_bad(x, check).any()) for x in self.values.values())
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def summarize(value: Any) -> str:
+    """Return type and contents of an array in one line; a Python number or string as it is."""
+    if isinstance(value, bool | int | float | complex | str):
+        return repr(value)
+    array = decode_values(value)
+    kind = f"{as_dtype(np.asarray(value).dtype).name}{list(array.shape)}"
+    if array.size <= MAX_SHOWN:
+        text = np.array2string(array, precision=5, separator=" ").replace("\n", "")
+        return f"{kind}  {text}"
+    if array.dtype == bool:
+        return f"{kind}  {int(array.sum())} of {array.size} True"
+    if array.dtype.kind == "c":
+        return f"{kind}  |z| {_range(abs(array))}{_nonfinite(array)}"
+    return f"{kind}  {_range(array)}{_nonfinite(array)}"
+
+
+def _range(array: NDArray) -> str:
+    finite = array[np.isfinite(array)].astype(np.float64) if array.dtype.kind == "f" else array
+    if not finite.size:
+        return "no finite element"
+    return f"{finite.min():.4g} .. {finite.max():.4g}, mean {finite.mean():.4g}"
+
+
+def _nonfinite(array: NDArray) -> str:
+    if array.dtype.kind not in "fc":
+        return ""
+    counts = {"NaN": int(np.isnan(array).sum()), "infinite": int(np.isinf(array).sum())}
+    return "".join([f", {n} of {array.size} {name}" for name, n in counts.items() if n])
+
+
+def headline(step: Step) -> str:
+    """Return where a step is: file, function, iterations."""
+    return f"step {step.number}: " + _position(
+        step.kind, (step.file, step.line), step.function, step.loops)
+
+
+def _position(kind: str, loc: tuple[str, int], function: str, loops: Sequence[Iteration]) -> str:
+    around = "".join([
+        f", {i.describe()} of {i.loop}{' (backwards)' if i.is_backward else ''}" for i in loops])
+    return f"{kind}{' of ' if kind else ''}{format_location(loc)} in {function}{around}"
+
+
+def call_stack(step: Step) -> list[str]:
+    """Return the lines whose calls led to a step, the innermost last, and its own; each with the
+    iterations of the loops that it is in and its caller is not."""
+    rows: list[str] = []
+    n_outer = 0
+    for c in step.callers:
+        visit = c.visit
+        rows.append(_position("", visit.loc, visit.function, step.loops[n_outer:c.n_loops]))
+        n_outer = c.n_loops
+    rows.append(_position(step.kind, (step.file, step.line), step.function, step.loops[n_outer:]))
+    return rows
+
+
+def source_lines(step: Step, context: int = CONTEXT) -> list[tuple[int, str, bool]]:
+    """Return the lines around a step: (number, text, whether it is the step's own)."""
+    lines = range(max(1, step.line - context), step.line + context + 1)
+    texts = [(n, linecache.getline(step.file, n).rstrip(), n == step.line) for n in lines]
+    if not any(is_current and text for _, text, is_current in texts):
+        return []
+    return [(n, text, is_current) for n, text, is_current in texts if text or is_current]
+
+
+def as_text(step: Step) -> str:
+    """Return a step as text: where it is, the lines around it, its values."""
+    rows = [headline(step), *step.notes, *source_text(step)]
+    width = max(map(len, (*step.values, *step.constants)), default=0)
+    rows += [f"   {name:{width}} = {summarize(x)}" for name, x in step.values.items()]
+    rows += [f"   {name:{width}} = {value!r}" for name, value in step.constants.items()]
+    return "\n".join(rows)
+
+
+def source_text(step: Step, context: int = CONTEXT) -> list[str]:
+    """Return the lines around a step, with an arrow at the one that has run."""
+    return [f"{'->' if is_current else '  '} {n:4}  {text}"
+            for n, text, is_current in source_lines(step, context)] or ["    (no source)"]
+
+
+def as_html(step: Step) -> str:
+    """Return a step as HTML: where it is, the lines around it, its values with histograms."""
+    lines = "\n".join([
+        f"<b>{n:4}  {escape(text)}</b>" if is_current else f"{n:4}  {escape(text)}"
+        for n, text, is_current in source_lines(step)])
+    cell = '<td style="text-align: left; font-family: monospace">'
+    rows = [f"<tr>{cell}{escape(name)}</td>{cell}{escape(summarize(x))}</td>"
+            f"<td>{histogram(decode_values(x))}</td></tr>" for name, x in step.values.items()]
+    rows += [f"<tr>{cell}{escape(name)}</td>{cell}{escape(repr(value))}</td><td></td></tr>"
+             for name, value in step.constants.items()]
+    head = "<br>".join([escape(text) for text in (headline(step), *step.notes)])
+    return f"<div><p>{head}</p><pre>{lines}</pre>" \
+        f"<table>{''.join(rows)}</table></div>"
+
+
+def preformatted(text: str) -> str:
+    """Return text as HTML."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def histogram(array: NDArray) -> str:
+    """Return the histogram of the finite elements of an array as SVG; "" if there are few."""
+    if array.dtype.kind not in "fiu" or array.size <= MAX_SHOWN:
+        return ""
+    finite = array[np.isfinite(array)].astype(np.float64)
+    if not finite.size:
+        return ""
+    counts, edges = np.histogram(finite, BINS)
+    bars = "".join([
+        f'<rect x="{i * BAR}" y="{HEIGHT - h:.1f}" width="{BAR - 1}" height="{h:.1f}"/>'
+        for i, h in enumerate(counts / counts.max() * HEIGHT)])
+    return f'<svg width="{BINS * BAR}" height="{HEIGHT}" fill="currentColor" role="img">' \
+        f"<title>{edges[0]:.4g} .. {edges[-1]:.4g}</title>{bars}</svg>"

@@ -1,0 +1,230 @@
+"""The summary that ``jit(f).lower(...).show()`` prints: stages, the longest kernels, and what is
+worth a look.
+
+A program that is predicted to be short is run, so that the times are measured; other times are the
+model's. All counts and times are those of ``show("all")``, ``roofline()`` and ``view()``.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.peak_rates import HIGH_LIMIT, HIGH_LIMIT_NOTE, arithmetic_type
+from fnx.core.ir.uop import UOp, toposort
+from fnx.transforms.inspect.roofline import KernelCost, Roofline
+
+WIDTH = 100
+_MAX_KERNELS, _MAX_FINDING_LINES = 12, 24  # lines of each; with the stages, at most 60 are printed
+_MEASURED_NS = 200e6  # predicted time of a call up to which the program is run
+_LONG_SHARE = 0.2  # share of the time above which a kernel is worth a look,
+_LOW_LIMIT = 0.3  # if it reaches less than this fraction of the machine's limit
+_SHORT_RUN_NS = 1e3  # a mean run below which the launch, of about 50 ns, counts
+_LARGE_SHARE, _LONG_COMPILE_MS = 0.5, 1000.0  # share of one pass in a compilation of this time
+
+
+class LoweringLike(Protocol):
+    """What a summary reads of a Lowering."""
+
+    graph: UOp
+    simplified: UOp
+    commands: UOp
+    arena: int
+    kernels: tuple[Any, ...]
+    steps: tuple[str, ...]
+
+    @property
+    def passes(self) -> list[Any]: ...
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, int, int, str, str]]: ...
+
+    def pass_times(self, step: str) -> dict[str, float]: ...
+
+    def text(self, step: str = "graph") -> str: ...
+
+    def roofline(self, measured: bool = True) -> Roofline: ...
+
+
+def summary(lowering: LoweringLike, name: str, device: Any) -> str:
+    """Return at most 60 lines: stages, kernels, what is worth a look."""
+    costs = lowering.roofline(measured=False)
+    if costs.total <= _MEASURED_NS:
+        costs = lowering.roofline()
+    runs = sum([row.runs for row in costs.rows])
+    kernels = _count(len(costs.rows), "kernel") + f" in {runs:,} runs" * (runs != len(costs.rows))
+    total_ms = sum(ms for _, ms, _ in _stage_rows(lowering))
+    lines = [f"{name} on {device.name}: {kernels}, {_us(costs.total)} a call, "
+             f"{total_ms:,.0f} ms to compile", "",
+             f"{'stage':12} {'holds':42} {'ms':>8}  its longest pass"]
+    lines += [f"{stage:12} {holds:42} {ms:8.1f}  {longest}"
+              for (stage, ms, longest), holds in zip(_stage_rows(lowering), _contents(lowering))]
+    lines += ["", *_kernel_lines(costs), "", "worth a look"]
+    findings = _findings(lowering, costs, device)
+    texts = [text for line in findings for text in textwrap.wrap(
+        line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)]
+    lines += texts[:_MAX_FINDING_LINES] or ["  nothing stands out"]
+    return "\n".join([*lines, "", 'show("all") prints every stage, show("kernels", "llvm") these; '
+                      "view() serves a page"])
+
+
+def _stage_rows(lowering: LoweringLike) -> list[tuple[str, float, str]]:
+    """For each stage: its name, milliseconds, and the longest of several passes."""
+    rows = []
+    for step in lowering.steps:
+        times = lowering.pass_times(step)
+        longest = max(times, key=lambda name: times[name], default="")
+        rows.append((step, sum(times.values()),
+                     f"{longest} {times[longest]:.1f} ms" if len(times) > 1 else longest))
+    return rows
+
+
+def _contents(lowering: LoweringLike) -> list[str]:
+    """For each stage, what it holds."""
+    kernels = list(dict.fromkeys(info.node for info in lowering.kernels))
+    loops = Counter(word.partition("(")[0] for row in lowering.rows for word in row[2].split())
+    origins = Counter(row[6] for row in lowering.rows if row[6])
+    groups = next((len(ran.after.groups) for ran in lowering.passes if ran.name == "kernelize"), 0)
+    return [_count(_size(lowering.graph), "node"), _count(_size(lowering.simplified), "node"),
+            _count(groups, "group"), _count(len(kernels), "distinct kernel"),
+            ", ".join(f"{n} by the {who}" for who, n in origins.items()),
+            f"{loops['par']} parallel, {loops['seq']} sequential, {loops['vec']} vector loops",
+            _count(len(lowering.text("programs").splitlines()), "line"),
+            _count(len(lowering.text("llvm").splitlines()), "line"),
+            f"{_count(len(lowering.kernels), 'launch', 'es')}, {_bytes(lowering.arena)} of buffers"]
+
+
+def _kernel_lines(costs: Roofline) -> list[str]:
+    rows = sorted(costs.rows, key=lambda row: row.total, reverse=True)
+    total = costs.total or 1.0
+    measured = all(row.measured is not None for row in rows)
+    lines = [f"{'time' if measured else 'predicted':>10} {'%':>4} {'runs':>6} {'FLOP':>8} "
+             f"{'bytes':>9} {'of limit':>13}  kernel (line): loops"]
+    for row in rows[:_MAX_KERNELS]:
+        limit = "" if row.limit is None else f"{100 * row.limit:.0f}% {row.bound}"
+        flops = _short(row.runs * row.flops) if row.is_counted else ""
+        lines.append(_cut(
+            f"{_us(row.total):>10} {100 * row.total / total:4.0f} {row.runs:6} "
+            f"{flops:>8} {_bytes(row.runs * row.nbytes):>9} {limit:>13}  "
+            f"{_title(row)}: {row.loops}"))
+    rest = rows[_MAX_KERNELS:]
+    if rest:
+        part = sum([row.total for row in rest])
+        lines.append(f"{_us(part):>10} {100 * part / total:4.0f} {'':40} {len(rest)} more")
+    return lines
+
+
+def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]:
+    """Return what is worth a look, a sentence each, the most important first."""
+    lines = [*_long_kernels(costs), *_short_iterations(lowering, costs)]
+    wide = sum(map(_has_float64_arrays, lowering.kernels))
+    if wide:
+        lines.append(f"{_count(wide, 'kernel')} {'computes' if wide == 1 else 'compute'} in "
+                     "float64, at most half as fast as float32: pass float32 arrays if 7 digits "
+                     "are enough")
+    if lowering.arena > device.target.l2:
+        lines.append(f"intermediate results take {_bytes(lowering.arena)}, more than the L2 cache "
+                     "holds: a smaller batch may be faster per example, and in a gradient "
+                     "fnx.checkpoint keeps fewer of them")
+    times = {name: ms for step in lowering.steps for name, ms in lowering.pass_times(step).items()}
+    whole, longest = sum(times.values()), max(times, key=lambda name: times[name], default="")
+    if whole > _LONG_COMPILE_MS and times[longest] > _LARGE_SHARE * whole:
+        lines.append(f"compiling took {whole / 1e3:.1f} s, {100 * times[longest] / whole:.0f}% of "
+                     f"it in {longest}, once for each signature: a Python loop compiles faster as "
+                     "fnx.lax.scan")
+    if any(row.limit is not None and row.limit > HIGH_LIMIT for row in costs.rows):
+        lines.append(HIGH_LIMIT_NOTE)
+    lines += [f"the kernels in {loop} are counted for one iteration, as data ends this loop: "
+              "fnx.profile(f)(*args) counts all" for loop in costs.open_loops]
+    if costs.why:
+        lines.append(f"not measured: {costs.why}; fnx.profile(f)(*args) times a call")
+    elif any(row.measured is None for row in costs.rows):
+        lines.append(f"not measured: a call is predicted to take {_us(costs.total)}; "
+                     "fnx.profile(f)(*args) times one")
+    return lines
+
+
+def _long_kernels(costs: Roofline) -> list[str]:
+    """Return the kernels that take long, far from the limits of the machine, and what may help."""
+    lines = []
+    for row in sorted(costs.rows, key=lambda row: row.total, reverse=True):
+        share = row.total / (costs.total or 1.0)
+        if share < _LONG_SHARE:
+            break
+        taken = f"{_title(row)} takes {100 * share:.0f}% of the time"
+        if not row.is_counted:
+            lines.append(f"{taken} in a library routine: fewer or smaller calls are the only cure")
+        elif row.limit is not None and row.limit < _LOW_LIMIT:
+            kind = "arithmetic" if row.bound.startswith(("float", "bfloat", "dp")) else "bandwidth"
+            lines.append(f"{taken} and reaches {100 * row.limit:.0f}% of this machine's "
+                         f"{row.bound} {kind}: look here first; view() shows the loops of its line")
+    return lines
+
+
+def _short_iterations(lowering: LoweringLike, costs: Roofline) -> list[str]:
+    """Return the loops that launch short kernels and take long, and what may help."""
+    in_loop: dict[UOp, list[KernelCost]] = {}
+    for row, (_, loops) in zip(costs.rows, accessors.execs_in_loops(lowering.commands)):
+        if loops:
+            in_loop.setdefault(loops[-1], []).append(row)
+    lines = []
+    for loop, rows in in_loop.items():
+        total, runs = sum([row.total for row in rows]), sum([row.runs for row in rows])
+        if total >= _LONG_SHARE * costs.total and total < _SHORT_RUN_NS * runs:
+            trips = "" if loop.arg.trips is None else f" of {loop.arg.trips:,} iterations"
+            lines.append(
+                f"the loop {loop.arg.label} launches {_count(len(rows), 'kernel')} in each"
+                f"{trips or ' iteration'}, so short that launching them counts: give an iteration "
+                "more work (a batch, vmap), or move what needs no carried value out of the loop")
+    return lines
+
+
+def _has_float64_arrays(info: Any) -> bool:
+    """Whether a kernel computes in float64 because its arrays are."""
+    return arithmetic_type(info.node) == "float64" and any(
+        n.op is ops.REF and n.dtype.is_float and n.dtype.itemsize == 8
+        for n in toposort([info.node]))
+
+
+def _title(row: KernelCost) -> str:
+    return f"{row.name} ({row.line})" if row.line else row.name
+
+
+def _size(graph: UOp) -> int:
+    return len(toposort([graph], into_functions=True))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else line[:WIDTH - 2].rstrip() + " …"
+
+
+def _count(n: int, what: str, plural: str = "s") -> str:
+    """
+    >>> _count(1, "node"), _count(1200, "node")
+    ('1 node', '1,200 nodes')
+    """
+    return f"{n:,} {what}{'' if n == 1 else plural}"
+
+
+def _us(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e3:,.1f} us" if nanoseconds < 1e6 else f"{nanoseconds / 1e6:,.2f} ms"
+
+
+def _bytes(n: int) -> str:
+    return f"{_short(n, 1024)}B"
+
+
+def _short(n: int, base: int = 1000) -> str:
+    """Return three digits of a number and its unit.
+
+    >>> _short(999), _short(4_259_840), _bytes(185_344)
+    ('999 ', '4.26 M', '181 KB')
+    """
+    units: Sequence[str] = ("", "K", "M", "G", "T")
+    value, unit = float(n), 0
+    while value >= base and unit < len(units) - 1:
+        value, unit = value / base, unit + 1
+    return f"{value:.3g} {units[unit]}" if unit else f"{n} "

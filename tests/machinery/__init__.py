@@ -1,0 +1,1 @@
+"""Programs that use JAX's machinery, run on JAX and on fnx."""

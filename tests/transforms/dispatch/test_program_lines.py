@@ -1,0 +1,138 @@
+"""Equal graphs are the same nodes, and have the lines of all functions that made them: a program
+names those of its own function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.backends.disk import background_writer
+from fnx.core.ir import accessors
+from fnx.core.support.config import override
+from fnx.core.support.errors import NotFiniteError, own_locations
+from fnx.transforms.dispatch.executable import Executable
+from fnx.transforms.page.page_data import PageData
+
+SOURCE = """
+def helper(w, x):
+    return jnp.sort(jnp.cos(x) @ w)
+
+def first(w, x):
+    y = jnp.sort(jnp.tanh(x) @ w)
+    return (y ** 2).sum()
+
+def second(w, x):
+    y = jnp.sort(jnp.tanh(x) @ w)
+    return (y ** 3).sum()
+
+third = lambda w, x: (jnp.sort(jnp.tanh(x) @ w) ** 4).sum()
+
+def fourth(w, x):
+    return (helper(w, x) ** 5).sum()
+
+def fifth(w, x):
+    return (helper(w, x) ** 6).sum()
+
+def sixth(w, x):
+    return jnp.log(jnp.tanh(x) @ w - 99.0)
+
+def seventh(w, x):
+    return jnp.log(jnp.tanh(x) @ w - 99.0) * 2
+
+def eighth(w, x):
+    def step(h, row):
+        return jnp.sort(jnp.tanh(h) @ w) + row, h.max()
+    return lax.scan(step, x[0], x)
+
+def ninth(w, x):
+    def step(h, row):
+        return jnp.sort(jnp.tanh(h) @ w) + row, h.max() * 2
+    return lax.scan(step, x[0], x)
+"""
+OWN = {"first": {6, 7}, "second": {10, 11}, "third": {13}, "fourth": {3, 16}, "fifth": {3, 19},
+       "eighth": {29, 30}, "ninth": {34, 35}}
+W, X = jnp.ones((13, 13)), jnp.ones((7, 13))
+
+
+def define(file: str, source: str = SOURCE) -> dict[str, Any]:
+    """Run a file, or a cell of a notebook."""
+    names = {"jnp": jnp, "lax": fnx.lax}
+    exec(compile(source, file, "exec"), names)
+    return names
+
+
+def lines(program: Any) -> set[tuple[str, int]]:
+    """Return the lines of all commands of a program, without those of this file."""
+    return {loc for run in accessors.all_execs(program) for loc in run.arg.locs
+            if loc[0] != __file__}
+
+
+def batched(f: Any) -> Any:
+    return lambda w, x: fnx.vmap(f, (None, 0))(w, x[None])
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, fnx.grad, batched, fnx.jit, fnx.checkpoint],
+                         ids=["plain", "grad", "vmap", "jit", "checkpoint"])
+def test_a_program_has_the_lines_of_its_function(transform: Any) -> None:
+    cells = [(file, define(file)) for file in ("/x/m.py", "<ipython-input-3-x>")]
+    for name in ("first", "second", "third", "fourth", "fifth"):
+        for file, cell in cells:
+            f = fnx.jit(transform(cell[name]))
+            found = lines(f.lower(W, X).commands)
+            assert found and found <= {(file, line) for line in OWN[name]}
+
+
+def test_bodies_of_loops_have_the_lines_of_their_function() -> None:
+    for file in ("/x/m.py", "<ipython-input-4-x>"):
+        names = define(file)
+        names["tenth"] = fnx.grad(lambda w, x, f=names["ninth"]: (f(w, x)[0] ** 2).sum())
+        for name in ("eighth", "ninth", "tenth"):
+            found = lines(fnx.jit(names[name]).lower(W, X).commands)
+            assert found and found <= {(file, line) for line in OWN.get(name, OWN["ninth"])}
+
+
+def test_profiles_and_errors_name_the_same_line() -> None:
+    names = define("/x/m.py")
+    for name, line in (("first", 6), ("second", 10)):
+        f = fnx.jit(names[name])
+        seen = fnx.profile(f)(W, X)
+        assert {row.line for row in seen.kernels} <= {f"m.py:{line}", f"m.py:{line + 1}"}
+        assert f"m.py:{line}" in str(f.memory(W, X))
+        lowering = f.lower(W, X)
+        assert lowering.lines == {("/x/m.py", line), ("/x/m.py", line + 1)}
+        rows = [row for file in PageData(name, lowering).source for row in file["lines"]]
+        assert {row["number"] for row in rows if row["nodes"]} == {line, line + 1}
+    with override(check="nan"):
+        for name, line in (("sixth", 22), ("seventh", 25)):
+            with pytest.raises(NotFiniteError, match=f"/x/m.py:{line}: {name}: "):
+                fnx.jit(names[name])(W, X)
+
+
+def test_a_stored_program_has_the_lines_of_the_function_that_runs(tmp_path: Path) -> None:
+    def program(f: Any) -> Executable:
+        jitted = fnx.jit(f)
+        jitted(W, X)
+        background_writer.wait()
+        entry, = jitted._traces.values()
+        assert entry.value.executable is not None
+        return entry.value.executable
+    moved = SOURCE.replace("\ndef second", "\n\n\ndef second")
+    with override(cache_dir=str(tmp_path), check_spec=False):
+        for name in ("first", "second", "ninth"):
+            made = program(define("/x/m.py")[name])
+            for file, source, by in (("/x/moved.py", moved, 2 * (name != "first")),
+                                     ("<ipython-input-5-x>", SOURCE, 0)):
+                again = program(define(file, source)[name])
+                assert type(made.block) is not type(again.block), "it is from disk"
+                assert lines(again.block.commands) == {
+                    (file, line + by) for _, line in lines(made.block.commands)}
+
+
+def test_lines_that_are_not_known_are_all_shown() -> None:
+    locs = [("m.py", 4), ("m.py", 8)]
+    assert own_locations(locs, {("m.py", 8)}) == (("m.py", 8),)
+    assert own_locations(locs, ()) == own_locations(locs, {("m.py", 5)}) == tuple(locs)

@@ -1,0 +1,83 @@
+"""References: what functions read and write besides their arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.support.errors import ArgumentError, LeakedTracerError
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9)), max_size=5))
+def test_writes_in_jit_are_those_of_numpy(writes: list[tuple[int, int]]) -> None:
+    x, r = np.zeros(4, np.float32), fnx.new_ref(jnp.zeros(4))
+
+    @fnx.jit
+    def write(ref: fnx.Ref, i: Any, value: Any) -> Any:
+        ref[i] += value
+        return ref[...].sum()
+    for i, value in writes:
+        x[i] += value
+        assert write(r, i, float(value)) == x.sum()
+    np.testing.assert_array_equal(r[...], x)
+    assert write.cache_info().traces <= 1
+
+
+def test_writes_in_loops_and_branches() -> None:
+    r = fnx.new_ref(jnp.zeros(3))
+
+    def step(i: Any, total: Any) -> Any:
+        def odd() -> None:
+            r[i] = 10.0 * total
+        lax.cond(i % 2 == 1, odd, lambda: None)
+        return total + 1
+    total = fnx.jit(lambda n: lax.fori_loop(0, n, step, 0.0))(3)
+    assert total == 3 and r[...].tolist() == [0, 10, 0]
+    assert lax.map(lambda x: x + r[1], jnp.arange(2.0)).tolist() == [10, 11]
+
+
+def test_derivatives_go_through_writes() -> None:
+    def f(x: Any) -> Any:
+        r = fnx.new_ref(x)
+        lax.fori_loop(0, 3, lambda i, _: r.__setitem__(..., r[...] * x), None)
+        return r[...]
+    assert fnx.grad(f)(2.0) == 4 * 8
+    y, dy = fnx.jvp(f, (2.0,), (1.0,))
+    assert (y, dy) == (16, 32)
+    assert fnx.vmap(fnx.grad(f))(jnp.array([1.0, 2.0])).tolist() == [4, 32]
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f: fnx.grad(f), lambda f: fnx.value_and_grad(f), lambda f: fnx.jacrev(f),
+    lambda f: fnx.checkpoint(f), lambda f: lambda x: fnx.vjp(f, x)[0],
+    lambda f: lambda x: fnx.jvp(f, (x,), (x,)), lambda f: lambda x: fnx.linearize(f, x)[0],
+    lambda f: fnx.jit(fnx.grad(f))])
+def test_a_reference_from_outside_is_written_under_a_transform(transform: Any) -> None:
+    r = fnx.new_ref(0.0)
+
+    def f(x: Any) -> Any:
+        r[...] += 3 * x
+        return x * x
+    transform(f)(2.0)
+    assert r[...] == 6
+
+
+def test_references_are_checked() -> None:
+    r = fnx.new_ref(jnp.zeros(2))
+    with pytest.raises(ArgumentError, match="twice"):
+        fnx.jit(lambda a, b: None)(r, r)
+    with pytest.raises(ArgumentError, match="int32"):
+        r[0] = jnp.int32(1)
+    with pytest.raises(ArgumentError, match="mapped"):
+        fnx.vmap(lambda x: r.__setitem__(0, x))(jnp.arange(2.0))
+    kept = []
+    fnx.jit(lambda x: kept.append(fnx.new_ref(x)))(1.0)
+    with pytest.raises(LeakedTracerError):
+        kept[0][...]
