@@ -8,13 +8,14 @@ of a program are among the lines that its trace ran.
     after   EXEC sort (m.py:8)
 
 What is derived from a graph once, as the backward loop of a body, has the lines of the function
-that came first. The nodes of the program that have such a line, too, tell which one it is here.
+that came first, and a node remembers a few lines only. Such a node has the lines of those around
+it: of its nearest operand that has some, else of its nearest user.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
 
 from fnx.core.ir import accessors
@@ -26,8 +27,8 @@ def choose_lines(commands: UOp, fn: UOp, lines: Container[Location]) -> UOp:
     """Give each command of the program of a FUNCTION those of its lines that are among ``lines``.
     """
     @cache
-    def translations() -> dict[Location, Location]:
-        return _translations(fn, lines)
+    def translations() -> Mapping[Location, Location]:
+        return _translations(toposort([fn], into_functions=True), lines)
 
     def choose(locs: Sequence[Location]) -> Iterable[Location]:
         matches = [loc for loc in locs if loc in lines]
@@ -35,13 +36,30 @@ def choose_lines(commands: UOp, fn: UOp, lines: Container[Location]) -> UOp:
     return accessors.map_locations(commands, choose)
 
 
-def _translations(fn: UOp, lines: Container[Location]) -> dict[Location, Location]:
+def lines_of_nodes(nodes: Sequence[UOp], lines: Container[Location],
+                   ) -> dict[UOp, tuple[Location, ...]]:
+    """Return the lines of a program for its ``nodes``, in topological order.
+
+    Args:
+        nodes: all nodes of a FUNCTION.
+        lines: the lines that its trace ran.
+    """
+    own = {node: tuple([loc for loc in node.locs if loc in lines]) for node in nodes}
+    for node in nodes:
+        own[node] = own[node] or next((own[s] for s in node.src if own[s]), ())
+    for node in reversed(nodes):
+        for s in node.src:
+            own[s] = own[s] or own[node]
+    return own
+
+
+def _translations(nodes: Sequence[UOp], lines: Container[Location]) -> Mapping[Location, Location]:
     """Return, for each line of other programs, the line of this one that most nodes with it have.
     """
     counts: defaultdict[Location, Counter[Location]] = defaultdict(Counter)
-    for node in toposort([fn], into_functions=True):
-        matches = [loc for loc in node.locs if loc in lines]
+    for node, matches in lines_of_nodes(nodes, lines).items():
+        is_inherited = not any(loc in lines for loc in node.locs)
         for loc in node.locs if matches else ():
             if loc not in lines:
-                counts[loc].update(matches)
+                counts[loc].update({line: 1 if is_inherited else len(nodes) for line in matches})
     return {loc: count.most_common(1)[0][0] for loc, count in counts.items()}

@@ -21,10 +21,11 @@ from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.kernel_code import MissingObjectError
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.config import config
-from fnx.core.support.errors import Location, own_locations
+from fnx.core.support.errors import Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.source_digests import PACKAGES, source_digest
+from fnx.lower.analysis.program_lines import lines_of_nodes
 from fnx.transforms.dispatch import cache_checks
 from fnx.transforms.dispatch.executable import BlockLike, DeviceLike, Lines
 
@@ -107,10 +108,11 @@ class ProgramEntry:
     def _relocate(self, commands: UOp, nodes_of_lines: dict[Location, list[int]],
                   nodes: Sequence[UOp]) -> UOp:
         """Replace each line of the commands by the one that the same ``nodes`` have now."""
+        own = lines_of_nodes(nodes, self._lines) if self._lines else {}
         current: dict[Location, Location | None] = {}
         for loc, numbers in nodes_of_lines.items():
             counts = Counter([line for i in numbers
-                              for line in own_locations(nodes[i].locs, self._lines)])
+                              for line in own.get(nodes[i]) or nodes[i].locs])
             current[loc] = max(counts, key=lambda line: counts[line], default=None)
         return accessors.map_locations(
             commands, lambda locs: [line for loc in locs if (line := current.get(loc)) is not None])

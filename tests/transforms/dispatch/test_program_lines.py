@@ -11,9 +11,11 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.disk import background_writer
-from fnx.core.ir import accessors
+from fnx.core.ir import accessors, build, dtypes
+from fnx.core.ir.uop import toposort
 from fnx.core.support.config import override
 from fnx.core.support.errors import NotFiniteError, own_locations
+from fnx.lower.analysis.program_lines import lines_of_nodes
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.page.page_data import PageData
 
@@ -55,6 +57,7 @@ def ninth(w, x):
 """
 OWN = {"first": {6, 7}, "second": {10, 11}, "third": {13}, "fourth": {3, 16}, "fifth": {3, 19},
        "eighth": {29, 30}, "ninth": {34, 35}}
+AT, ELSEWHERE = ("m.py", 4), ("other.py", 8)
 W, X = jnp.ones((13, 13)), jnp.ones((7, 13))
 
 
@@ -136,3 +139,16 @@ def test_lines_that_are_not_known_are_all_shown() -> None:
     locs = [("m.py", 4), ("m.py", 8)]
     assert own_locations(locs, {("m.py", 8)}) == (("m.py", 8),)
     assert own_locations(locs, ()) == own_locations(locs, {("m.py", 5)}) == tuple(locs)
+
+
+def test_a_node_of_another_program_has_a_line_of_those_around_it() -> None:
+    x = build.param(0, dtypes.float32, (3,))
+    own = build.neg(x)
+    foreign = build.mul(own, own)
+    last = build.add(foreign, foreign)
+    own.locs, foreign.locs, last.locs = ((AT,), (ELSEWHERE,), (ELSEWHERE,))
+    nodes = toposort([last])
+    assert lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
+    own.locs, last.locs = (ELSEWHERE,), (AT, ELSEWHERE)
+    assert lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
+    assert lines_of_nodes(nodes, {("m.py", 5)}) == dict.fromkeys(nodes, ())
