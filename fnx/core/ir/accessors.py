@@ -241,6 +241,24 @@ def map_locations(commands: UOp, f: Callable[[Sequence[Location]], Iterable[Loca
     return rebuild([commands], visit, kernels)[0]
 
 
+def lines_of_nodes(nodes: Sequence[UOp], lines: Container[Location],
+                   ) -> dict[UOp, tuple[Location, ...]]:
+    """Return the lines of a program for its ``nodes``, in topological order. A node without any has
+    those of its nearest operand that has some, else of its nearest user.
+
+    Args:
+        nodes: all nodes of a FUNCTION.
+        lines: the lines that its trace ran.
+    """
+    own = {node: tuple([loc for loc in node.locs if loc in lines]) for node in nodes}
+    for node in nodes:
+        own[node] = own[node] or next((own[s] for s in node.src if own[s]), ())
+    for node in reversed(nodes):
+        for s in node.src:
+            own[s] = own[s] or own[node]
+    return own
+
+
 def execs_in_loops(commands: UOp) -> list[tuple[UOp, tuple[UOp, ...]]]:
     """Return the EXECs of COMMANDS in program order, each with the CMD_LOOPs around it, the
     outermost first.

@@ -9,7 +9,7 @@ of a program are among the lines that its trace ran.
 
 What is derived from a graph once, as the backward loop of a body, has the lines of the function
 that came first, and a node remembers a few lines only. Such a node has the lines of those around
-it: of its nearest operand that has some, else of its nearest user.
+it (``accessors.lines_of_nodes``).
 """
 
 from __future__ import annotations
@@ -36,28 +36,11 @@ def choose_lines(commands: UOp, fn: UOp, lines: Container[Location]) -> UOp:
     return accessors.map_locations(commands, choose)
 
 
-def lines_of_nodes(nodes: Sequence[UOp], lines: Container[Location],
-                   ) -> dict[UOp, tuple[Location, ...]]:
-    """Return the lines of a program for its ``nodes``, in topological order.
-
-    Args:
-        nodes: all nodes of a FUNCTION.
-        lines: the lines that its trace ran.
-    """
-    own = {node: tuple([loc for loc in node.locs if loc in lines]) for node in nodes}
-    for node in nodes:
-        own[node] = own[node] or next((own[s] for s in node.src if own[s]), ())
-    for node in reversed(nodes):
-        for s in node.src:
-            own[s] = own[s] or own[node]
-    return own
-
-
 def _translations(nodes: Sequence[UOp], lines: Container[Location]) -> Mapping[Location, Location]:
     """Return, for each line of other programs, the line of this one that most nodes with it have.
     """
     counts: defaultdict[Location, Counter[Location]] = defaultdict(Counter)
-    for node, matches in lines_of_nodes(nodes, lines).items():
+    for node, matches in accessors.lines_of_nodes(nodes, lines).items():
         is_inherited = not any(loc in lines for loc in node.locs)
         for loc in node.locs if matches else ():
             if loc not in lines:

@@ -25,7 +25,6 @@ from fnx.core.support.errors import Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.source_digests import PACKAGES, source_digest
-from fnx.lower.analysis.program_lines import lines_of_nodes
 from fnx.transforms.dispatch import cache_checks
 from fnx.transforms.dispatch.executable import BlockLike, DeviceLike, Lines
 
@@ -108,7 +107,7 @@ class ProgramEntry:
     def _relocate(self, commands: UOp, nodes_of_lines: dict[Location, list[int]],
                   nodes: Sequence[UOp]) -> UOp:
         """Replace each line of the commands by the one that the same ``nodes`` have now."""
-        own = lines_of_nodes(nodes, self._lines) if self._lines else {}
+        own = accessors.lines_of_nodes(nodes, self._lines) if self._lines else {}
         current: dict[Location, Location | None] = {}
         for loc, numbers in nodes_of_lines.items():
             counts = Counter([line for i in numbers

@@ -15,7 +15,6 @@ from fnx.core.ir import accessors, build, dtypes
 from fnx.core.ir.uop import toposort
 from fnx.core.support.config import override
 from fnx.core.support.errors import NotFiniteError, own_locations
-from fnx.lower.analysis.program_lines import lines_of_nodes
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.page.page_data import PageData
 
@@ -148,7 +147,7 @@ def test_a_node_of_another_program_has_a_line_of_those_around_it() -> None:
     last = build.add(foreign, foreign)
     own.locs, foreign.locs, last.locs = ((AT,), (ELSEWHERE,), (ELSEWHERE,))
     nodes = toposort([last])
-    assert lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
+    assert accessors.lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
     own.locs, last.locs = (ELSEWHERE,), (AT, ELSEWHERE)
-    assert lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
-    assert lines_of_nodes(nodes, {("m.py", 5)}) == dict.fromkeys(nodes, ())
+    assert accessors.lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
+    assert accessors.lines_of_nodes(nodes, {("m.py", 5)}) == dict.fromkeys(nodes, ())
