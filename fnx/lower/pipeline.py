@@ -20,11 +20,11 @@ reports to ``on_pass``.
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
 'inline unroll_linalg interleave_linalg complex_to_real plan_fft conv_input_gradient_to_contraction
-push_slice_through_reduce two_pass_scan simplify fuse_loop_into_kernel fold_transposes
-fold_comparisons one_hot_to_gather fuse_argreduce attention split_reduction
-split_concat_by_buffer_limit unique_results kernelize ranges fold_slices promote_to_compute_dtype
-hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues runtime_extents
-canonicalize choose tile split_global memory commands loop_kernels'
+push_slice_through_reduce select_branches drop_stand_ins two_pass_scan simplify
+fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce attention
+split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
+promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets
+row_epilogues runtime_extents canonicalize choose tile split_global memory commands loop_kernels'
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_red
 interleave_linalg = lazy_import("fnx.lower.tensor.interleave_linalg", "interleave_linalg")
 unroll_linalg = lazy_import("fnx.lower.tensor.unroll_linalg", "unroll_linalg")
 two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
+select_branches = lazy_import("fnx.lower.tensor.select_branches", "select_branches")
+drop_stand_ins = lazy_import("fnx.lower.tensor.drop_stand_ins", "drop_stand_ins")
 fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
                                     "fuse_loop_into_kernel")
 double_float_carries = lazy_import("fnx.lower.loops.double_float_carries", "double_float_carries")
@@ -243,6 +245,10 @@ TENSOR_PASSES = (
          "tensor", "tensor", features=frozenset({ops.FOLD})),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
          features=frozenset({ops.SHRINK})),
+    Pass("select_branches", lift_to_bodies(select_branches), "tensor", "tensor",
+         features=frozenset({ops.COND})),
+    Pass("drop_stand_ins", lift_to_bodies(drop_stand_ins), "tensor", "tensor",
+         features=SELECT_OPS),
     Pass("two_pass_scan", lift_to_bodies(two_pass_scan), "tensor", "tensor", features=LOOP_OPS,
          takes_target=True),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),

@@ -34,6 +34,7 @@ from typing import Any
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir import linalg as routines
 from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, clamp
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, Location, ShapeError
@@ -75,6 +76,16 @@ def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], name: str = "
     outs = tuple([(o.shape, o.dtype) for o in branches[0].src])
     arg = op_args.Cond(name or branches[0].arg.name, len(branches), outs)
     return build.results(UOp(ops.COND, dtypes.void, (*branches, which, *args), arg))
+
+
+def takes_branch(which: UOp, i: int, count: int) -> UOp:
+    """Return the bool whether the clamped branch number is ``i``. Of two branches, each is taken
+    where the other is not."""
+    if count == 2:
+        is_second = which.src[0] if which.op is ops.CAST and which.src[0].dtype.is_bool else \
+            build.lt(build.const_like(which, 0), which)
+        return is_second if i else build.logical_not(is_second)
+    return clamp(Expr(which), 0, count - 1).eq(i).node
 
 
 def custom(functions: Sequence[UOp], arg: op_args.Custom, args: Sequence[UOp]) -> tuple[UOp, ...]:

@@ -252,7 +252,7 @@ def find_recompute_set(node: UOp, contractions: Collection[UOp] = ()) -> Recompu
 def is_profitable(node: UOp, weight: int, copies: int, readers: int) -> bool:
     """Whether computing a value ``copies`` times, in ``weight`` instructions, is faster than
     writing a buffer that is read ``readers`` times."""
-    memory_cycles = _transfer_cycles(node) * (2 + readers)
+    memory_cycles = transfer_cycles(node) * (2 + readers)
     recompute_cycles = nbytes(node) * weight * (copies - 1) / VECTOR_BYTES
     return recompute_cycles < memory_cycles + KERNEL_CYCLES
 
@@ -265,7 +265,7 @@ def wastes_lanes_in_rows(node: UOp, row_length: int, costs: Mapping[UOp, Recompu
         return False
     lanes = VECTOR_BYTES // max(node.dtype.itemsize, 4)
     saved = math.prod(node.shape) * (1 - 1 / lanes) / MIN_LANES_GAIN
-    crossing = 2 * _transfer_cycles(node) + KERNEL_CYCLES
+    crossing = 2 * transfer_cycles(node) + KERNEL_CYCLES
     if saved * costs[node].weight <= crossing:
         return False
     crossing += _reduction_cycles(node, costs, contractions)
@@ -288,7 +288,7 @@ def wastes_lanes_at_row_ends(node: UOp, row_axes: Collection[int],
     if row_length <= MAX_ROW_LENGTH and \
             wasted * costs[node].weight > TRANSPOSED_COST + STRIDED_COST[ops.STORE]:
         return False  # lanes go across the rows
-    saved, crossing = math.prod(node.shape) * wasted, 2 * _transfer_cycles(node) + KERNEL_CYCLES
+    saved, crossing = math.prod(node.shape) * wasted, 2 * transfer_cycles(node) + KERNEL_CYCLES
     return saved * costs[node].weight > crossing and \
         saved * _distinct_work(node, costs, crossing / saved) > crossing
 
@@ -319,13 +319,13 @@ def _reduction_cycles(node: UOp, costs: Mapping[UOp, RecomputeCost],
         for n in costs[operand].loads - seen:
             seen.add(n)
             if n.op is not ops.REDUCE:
-                cycles += _transfer_cycles(n)
+                cycles += transfer_cycles(n)
             elif n.shape == reduction.shape and n not in contractions:
                 stack.append(n)
     return cycles
 
 
-def _transfer_cycles(node: UOp) -> float:
+def transfer_cycles(node: UOp) -> float:
     """Return the time to read a value from memory, or from a cache if it fits there."""
     return nbytes(node) / (
         DRAM_BYTES_PER_CYCLE if nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE)

@@ -7,7 +7,9 @@ An inactive element (its loop has ended, or it does not take the branch) gets th
 active element*, so it computes only values that an active element computes too. No spurious NaN
 arises, no inner loop hangs, and partials are finite if those of the active elements are. Results
 of inactive elements are not selected; their substituted operands are STOPped, so no derivative
-reaches the active element through another. A branch that no element takes is not run.
+reaches the active element through another. A branch that no element takes is not run, unless
+lowering selects it (lower/tensor/select_branches.py); it also drops the substituted operands where
+only a selection reads what is computed of them (lower/tensor/drop_stand_ins.py).
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
-from fnx.core.ir.expr import Expr, clamp
 from fnx.core.ir.uop import UOp
 from fnx.core.tracing.trace import inline_function
 from fnx.transforms.batching.patterns import BatchedFunction, BatchedValue
@@ -94,10 +95,9 @@ def batched_cond(branches: Sequence[BatchedFunction], which: UOp, args: Sequence
         The results, all with a batch axis, except a token: the branches run in order.
     """
     n, (size,) = len(branches), which.shape
-    number = clamp(Expr(which), 0, n - 1)
     out: list[UOp] = []
     for i, (branch, flags) in enumerate(branches):
-        taken = number.eq(i).node
+        taken = build_calls.takes_branch(which, i, n)
         batched_args = [a.node for a in args if a.batched]
         filled = iter(_fill_inactive(taken, batched_args))
         branch_args = [next(filled) if b else x for x, b in args]

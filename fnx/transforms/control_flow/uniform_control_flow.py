@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 
 from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.build_calls import Nodes, build_while
-from fnx.core.ir.expr import Expr, clamp
 from fnx.core.ir.op_args import Axis
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
@@ -56,11 +55,9 @@ def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], token: int | 
             without effects.
         axes: the axes of the collectives.
     """
-    last = len(branches) - 1
-    number = clamp(Expr(which), 0, last)
     operands, out = list(args), list[UOp]()
     for i, branch in enumerate(branches):
-        taken = number.eq(i).node
+        taken = build_calls.takes_branch(which, i, len(branches))
         if token is None:
             results = list(if_any(any_element(taken, axes), branch, operands, branch.arg.name))
         else:
