@@ -194,6 +194,7 @@ VENDORS = re.compile(r"opencl|cuda|nvptx|nvidia|pocl|webgpu|wgsl|vulkan|\bptx", 
 NAMING = ("backends/", "lower/render/", "lower/target_lowerings.py", "core/support/config.py",
           "exporting/",   # file formats name their vendor
           "core/support/jax_flags.py",  # names of JAX's settings
+          "core/support/name_hints.py",  # names of PyTorch's methods
           "lax/bit_ops.py")  # an argument of JAX's platform_dependent
 
 

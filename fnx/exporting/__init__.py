@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray, public_api
@@ -20,7 +20,14 @@ from fnx.core.array.call_validation import validate_call
 from fnx.core.ir import ops
 from fnx.core.ir.uop import toposort
 from fnx.core.scope import storage
-from fnx.core.support.errors import ArgumentError, CheckpointError, ShapeError, lazy_module
+from fnx.core.support.errors import (
+    ArgumentError,
+    CheckpointError,
+    NotBuiltError,
+    ShapeError,
+    lazy_module,
+)
+from fnx.core.support.name_hints import CURES_OF_JAX
 from fnx.core.support.process import lazy_import
 from fnx.core.tracing.trace import ClosedFunction, function_name
 from fnx.exporting import graph_file
@@ -117,6 +124,15 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
     return Exported(identifier_, _FORMATS[to](ExportedGraph(
         identifier_, drop_lazy_rules(closed.function), [Array(c)._numpy() for c in closed.captures],
         in_avals, in_tree, closed.outs, closed.out_tree)))
+
+
+def _refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
+    """Say what to do in place of a function of ``jax.export``."""
+    raise NotBuiltError(f"export.{name} is not there yet", hint=CURES_OF_JAX[f"jax.export.{name}"])
+
+
+vars(export).update({name: partial(_refuse, name)
+                     for name in ("symbolic_shape", "symbolic_args_specs", "SymbolicScope")})
 
 
 class LoadedFunction:

@@ -36,8 +36,8 @@ _docstr = DocTemplate(
     num="the number or shape of the new keys: a static int or ints.",
     data="an integer, which may be traced; the low 32 bits are used.",
     returns="A key: a scalar Array that does not support arithmetic.", imports="fnx.random",
-    raises=("ShapeError: the argument is not keys.",))
-ONE_KEY = "ShapeError: ``key`` is not a single key."
+    raises=("DTypeError: the argument is not keys.",))
+ONE_KEY = "DTypeError, ShapeError: ``key`` is not a single key."
 _SEED_RAISES = ("DTypeError: the seed is not a single integer.",
                 "ArgumentError: ``impl`` is unknown.")
 
@@ -106,7 +106,7 @@ def key_impl(keys: ArrayLike) -> str:
     >>> fnx.random.key_impl(fnx.random.key(0))
     'threefry2x32'
     """
-    _key_words(asarray(keys))
+    _key_words(_as_keys(keys))
     return "threefry2x32"
 
 
@@ -117,7 +117,7 @@ def clone(key: ArrayLike) -> Array:
     >>> fnx.random.clone(fnx.random.key(7))
     Array((), dtype=key<fry>) of words [0 7]
     """
-    keys = asarray(key)
+    keys = _as_keys(key)
     _key_words(keys)
     return keys
 
@@ -136,6 +136,20 @@ def _make_keys(high: UOp, low: UOp) -> UOp:
     return build.bitcast(wide.node, dtypes.key_fry)
 
 
+def _as_keys(key: Any) -> Array:
+    """Convert an argument to an Array of keys; a seed or a shape in its place gets the cure."""
+    if isinstance(key, (int, np.integer)):
+        raise DTypeError(f"expected a key, got the number {key}",
+                         hint=f"use fnx.random.key({key}), and split it for more than one draw")
+    if isinstance(key, (tuple, list)) and all(isinstance(n, int) for n in key):
+        raise DTypeError(f"expected a key, got {key}",
+                         hint=f"the key comes first: pass (fnx.random.key(0), {key})")
+    if key is None or isinstance(key, np.random.Generator):
+        raise DTypeError(f"expected a key, got {'None' if key is None else 'a NumPy generator'}",
+                         hint="use fnx.random.key(seed), and split it for more than one draw")
+    return asarray(key)
+
+
 def _key_words(keys: Array) -> tuple[UOp, UOp]:
     """Return both words of each key, in the shape of the keys."""
     node = keys._node
@@ -143,7 +157,7 @@ def _key_words(keys: Array) -> tuple[UOp, UOp]:
         bits = Expr(build.bitcast(node, dtypes.uint64))
         return (bits >> 32).cast(dtypes.uint32).node, bits.cast(dtypes.uint32).node
     if keys._dtype is not dtypes.uint32 or keys.shape[-1:] != (2,):
-        raise ShapeError(f"expected a key, got {keys._dtype}{list(keys.shape)}",
+        raise DTypeError(f"expected a key, got {keys._dtype}{list(keys.shape)}",
                          hint="make one with fnx.random.key(seed), or index the result of split")
     front = tuple([(0, n) for n in keys.shape[:-1]])
     first, second = (build.reshape(build.shrink(node, (*front, part)), keys.shape[:-1])
@@ -153,7 +167,7 @@ def _key_words(keys: Array) -> tuple[UOp, UOp]:
 
 def single_key_words(key: Any) -> tuple[UOp, UOp]:
     """Return the two words of a single key, as scalars."""
-    keys = asarray(key)
+    keys = _as_keys(key)
     words = _key_words(keys)
     if words[0].shape:
         raise ShapeError(f"expected one key, got keys of shape {words[0].shape}",
@@ -307,7 +321,7 @@ def key_data(keys: ArrayLike) -> Array:
     >>> fnx.random.key_data(fnx.random.key(7))
     Array([0, 7], dtype=uint32)
     """
-    key_array = asarray(keys)
+    key_array = _as_keys(keys)
     words = _key_words(key_array)
     if key_array._dtype is not dtypes.key_fry:
         return key_array

@@ -24,7 +24,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from fnx.core.array.api_boundary import public_api
-from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.errors import ArgumentError, FnxError, set_missing_names
+from fnx.core.support.name_hints import CURES_OF_FUNCTIONS
 from fnx.core.support.traceback_filter import filter_traceback
 from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import function_name
@@ -74,6 +75,10 @@ class Transformed(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<{self.kind} of {self._name}>"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self)
+                if name not in CURES_OF_FUNCTIONS or name in self.__dict__]
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
         """Return all lowering steps of this signature: graph, kernels, commands, LLVM IR."""
@@ -132,6 +137,9 @@ class Transformed(Generic[P, R_co]):
         except (AttributeError, KeyError):  # a local function
             pass
         return functools.partial(type(self), self._f, **self._options), ()
+
+
+set_missing_names(Transformed, "a transformed function", CURES_OF_FUNCTIONS)
 
 
 def annotate_error(error: Exception, f: Callable[..., Any]) -> None:

@@ -78,6 +78,23 @@ def test_what_is_missing_says_its_name(statement: str, said: str) -> None:
     assert status == 1 and said in err, err
 
 
+def test_the_cure_of_a_missing_name_is_no_guess() -> None:
+    """Names of one module share its path, which says nothing about how alike they are."""
+    assert on_fnx("""
+import jax.export
+for name in ("symbolic_shape", "symbolic_args_specs"):
+    try:
+        getattr(jax.export, name)("b, 3")
+    except NotImplementedError as error:
+        assert "export one function for each shape" in error.hint, error
+try:
+    jax.export.default_export_platform()
+except NotImplementedError as error:
+    assert "did you mean" not in error.hint, error
+print("done")
+""") == "done\n"
+
+
 def test_names_that_fnx_lacks_can_be_imported() -> None:
     assert on_fnx("""
 from typing import TYPE_CHECKING

@@ -230,6 +230,15 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "key of another shape": (
         lambda: random.normal(random.split(random.key(0)), (2,)), errors.ShapeError, ValueError,
         "expected one key, got keys of shape (2,)", "fnx.vmap"),
+    "a seed as key": (
+        lambda: random.normal(0, (2,)), errors.DTypeError, TypeError,
+        "normal: expected a key, got the number 0", "fnx.random.key(0)"),
+    "a shape as key": (
+        lambda: random.normal((2, 3)), errors.DTypeError, TypeError,
+        "expected a key, got (2, 3)", "fnx.random.key(0), (2, 3)"),
+    "a generator of NumPy as key": (
+        lambda: random.split(np.random.default_rng(0)), errors.DTypeError, TypeError,
+        "expected a key, got a NumPy generator", "fnx.random.key(seed)"),
     "uniform integers": (
         lambda: random.uniform(random.key(0), (2,), int), errors.DTypeError, TypeError,
         "float dtype", "randint"),

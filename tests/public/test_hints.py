@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax, nn, random
+from fnx.core.support import name_hints
 
 OWNERS: dict[str, Any] = {
     "array": jnp.ones(3), "config": fnx.config, "debug": fnx.debug, "fnx": fnx, "jnp": jnp,
@@ -30,8 +34,7 @@ MISSPELLINGS = """
     random.nomal normal     random.randn normal       random.rand_int randint   random.seed key
     tree.leafs leaves       linalg.invert inv         linalg.cholesy cholesky   debug.pirnt print
     kernel.vectorise vectorize  stats.nrom norm       config.devic device
-    array.reshap reshape    array.unsqueeze fnx.numpy.expand_dims  array.permute transpose
-    array.numpy numpy.asarray(x)  array.detach fnx.lax.stop_gradient  fnx.tree_map fnx.tree.map
+    array.reshap reshape    fnx.tree_map fnx.tree.map
 """.split()
 NO_NAMES = ("array.foo", "jnp.q", "jnp.train", "jnp.helper", "jnp.data", "fnx.server", "lax.xyz")
 
@@ -61,3 +64,65 @@ def test_functions_of_numpy_that_are_no_methods_are_named() -> None:
 
 def test_a_word_that_is_like_no_name_gets_no_wrong_hint() -> None:
     assert not [path for path in NO_NAMES if "did you mean" in message(path).lower()]
+
+
+@pytest.mark.parametrize("name, cure", [
+    ("unsqueeze", "fnx.numpy.expand_dims(x, axis)"), ("numpy", "numpy.asarray(x)"),
+    ("to", "fnx.device_put(x, device)"), ("cuda", 'fnx.devices("cuda")'),
+    ("cpu", "numpy.asarray(x)"), ("backward", "fnx.grad(loss)(params)"),
+    ("detach", "fnx.lax.stop_gradient(x)"), ("permute", "x.transpose("),
+    ("requires_grad", "fnx.grad(loss)(params)"), ("append", "fnx.numpy.append(x, value)"),
+    ("exp", "fnx.numpy.exp(x)"), ("float", 'x.astype("float32")'), ("numel", "x.size"),
+    ("add_", "immutable"), ("scatter_add_", "x.at[index].add(value)")])
+def test_a_method_of_other_libraries_has_a_cure(name: str, cure: str) -> None:
+    for read in (lambda x: getattr(x, name), fnx.jit(lambda x: getattr(x, name))):
+        with pytest.raises(AttributeError) as error:
+            read(jnp.ones(3))
+        first, fix = str(error.value).splitlines()[0::max(1, str(error.value).count("\n"))]
+        assert f"an Array has no attribute {name!r}" in first and "test_hints.py:" in first
+        assert cure in fix
+
+
+@pytest.mark.parametrize("name, cure", [
+    ("show", "f.lower(x).show()"), ("view", "f.lower(x).view()"),
+    ("compile", "f.lower(x).compile()"), ("profile", "fnx.profile(f)(x)"),
+    ("grad", "fnx.grad(f)(x)"), ("llvm", "f.lower(x).llvm()"), ("py_func", "f.__wrapped__")])
+def test_a_method_that_a_transformed_function_lacks_has_a_cure(name: str, cure: str) -> None:
+    for f in (fnx.jit(lambda x: x), fnx.grad(lambda x: x), fnx.vmap(lambda x: x)):
+        with pytest.raises(AttributeError, match=re.escape(cure)):
+            getattr(f, name)
+
+
+def test_what_has_a_cure_is_not_there() -> None:
+    """Neither in lists of names, nor for hasattr; and a user's attribute comes first."""
+    def f(x: Any) -> Any:
+        return x
+    f.show = 3  # type: ignore[attr-defined]
+    for value, cures in ((jnp.ones(3), name_hints.CURES_OF_ARRAYS),
+                         (fnx.jit(lambda x: x), name_hints.CURES_OF_FUNCTIONS)):
+        assert not set(dir(value)) & set(cures)
+        assert not [name for name in cures if hasattr(value, name)]
+    assert fnx.jit(f).show == 3 and "show" in dir(fnx.jit(f))  # type: ignore[attr-defined]
+
+
+def named() -> Iterator[str]:
+    """Yield each name of fnx and of NumPy that a cure says to write."""
+    for cures in (name_hints.CURES_OF_ARRAYS, name_hints.CURES_OF_FUNCTIONS):
+        for cure in cures.values():
+            yield from re.findall(r"\b(?:fnx|numpy)(?:\.\w+)+", cure)
+
+
+def test_what_a_cure_names_is_there() -> None:
+    for path in set(named()):
+        value: Any = importlib.import_module(path.partition(".")[0])
+        for name in path.split(".")[1:]:
+            value = getattr(value, name)
+    x, f = OWNERS["array"], fnx.jit(lambda x: x)
+    for cures, letter, owner in ((name_hints.CURES_OF_ARRAYS, "x", x),
+                                 (name_hints.CURES_OF_FUNCTIONS, "f", f)):
+        methods = {name for cure in cures.values()
+                   for name in re.findall(rf"\b{letter}\.(\w+)", cure)}
+        assert not [name for name in methods if not hasattr(owner, name)]
+    stages = f.lower(x)
+    assert not [name for cure in name_hints.CURES_OF_FUNCTIONS.values()
+                for name in re.findall(r"\.lower\(x\)\.(\w+)", cure) if not hasattr(stages, name)]

@@ -25,7 +25,8 @@ from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope, storage
-from fnx.core.support.errors import MutationError
+from fnx.core.support.errors import MutationError, set_missing_names
+from fnx.core.support.name_hints import CURES_OF_ARRAYS
 from fnx.core.support.process import load
 
 P = ParamSpec("P")
@@ -350,6 +351,9 @@ def _format_index(index: Any) -> str:
 
 
 _METHODS: dict[str, Callable[..., Array]] = {}
+
+
+set_missing_names(Array, "an Array", CURES_OF_ARRAYS)
 
 
 class LazyMethod:

@@ -26,6 +26,7 @@ from fnx.core.support.errors import (
     ShapeError,
     TracedValueError,
 )
+from fnx.core.support.name_hints import CURES_OF_ARRAYS
 from fnx.core.support.process import lazy_import
 
 abstract_values = lazy_import("fnx.core.array.abstract_values")
@@ -62,6 +63,9 @@ class ArrayBase:
     _value: Any
 
     # ---- what it is
+
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in CURES_OF_ARRAYS]
 
     @property
     def _node(self) -> UOp:

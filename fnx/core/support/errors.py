@@ -15,6 +15,7 @@ from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 from fnx.core.support.line_visits import recording
+from fnx.core.support.name_hints import SYNONYMS
 from fnx.core.support.process import load
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
@@ -370,20 +371,6 @@ class SpecError(FnxError, ValueError):
     """A graph that is not legal at its level: a bug in a pass of fnx, never in user code."""
 
 
-# What other libraries call a function that is here by another name, or in another module.
-_SYNONYMS = {
-    "avg": "average", "backward": "fnx.grad", "bmm": "matmul", "cat": "concatenate",
-    "clamp": "clip", "contiguous": "copy", "cpu": "fnx.device_put",
-    "detach": "fnx.lax.stop_gradient", "dim": "ndim", "div": "divide",
-    "expand": "fnx.numpy.broadcast_to", "gaussian": "normal", "log_softmax": "fnx.nn.log_softmax",
-    "logsumexp": "fnx.nn.logsumexp", "manual_seed": "key", "masked_fill": "fnx.numpy.where",
-    "mm": "matmul", "mul": "multiply", "norm": "fnx.numpy.linalg.norm", "numel": "size",
-    "numpy": "numpy.asarray(x)", "one_hot": "fnx.nn.one_hot", "permute": "transpose",
-    "rand": "uniform", "randn": "normal", "relu": "fnx.nn.relu", "seed": "key",
-    "sigmoid": "fnx.nn.sigmoid", "softmax": "fnx.nn.softmax", "sub": "subtract",
-    "to": "fnx.device_put", "tree_map": "fnx.tree.map", "unsqueeze": "fnx.numpy.expand_dims"}
-
-
 class UnknownNameError(FnxError, AttributeError):
     """A name that a module or an array does not have; the hint is computed when it is shown."""
 
@@ -393,12 +380,38 @@ class UnknownNameError(FnxError, AttributeError):
 
     def __str__(self) -> str:
         known = [name for name in self.names if not name.startswith("_")]
-        synonym = _SYNONYMS.get(self.missing, "")
+        synonym = SYNONYMS.get(self.missing, "")
         short = synonym.rpartition(".")[2]
         synonym = short if short in known else synonym
         self.hint = self.hint or (f"did you mean {synonym!r}?" if synonym in known or "." in synonym
                                   else suggestion(self.missing, known)) or self.otherwise
         return super().__str__()
+
+
+class MissingName:
+    """An attribute that a class does not have: reading it raises, and says what to write instead.
+
+    A ``__getattr__`` would do so for every name, but slows down those that the class has.
+    """
+
+    def __init__(self, owner: str, name: str, cure: str) -> None:
+        self._owner, self._name, self.cure = owner, name, cure
+
+    def __get__(self, instance: Any, owner: type | None = None) -> MissingName:
+        if instance is None:
+            return self
+        error = UnknownNameError(self._owner, self._name, (), "")
+        error.hint = self.cure
+        raise error
+
+    def __repr__(self) -> str:
+        return f"<not there: {self.cure}>"
+
+
+def set_missing_names(cls: type, owner: str, cures: Mapping[str, str]) -> None:
+    """Let a class say what to write in place of names that it does not have."""
+    for name, cure in cures.items():
+        setattr(cls, name, MissingName(owner, name, cure))
 
 
 _EDIT_WEIGHT = 1.4  # letters that an edit counts: "foo" is not like "floor", "vampp" is like "vmap"

@@ -1,0 +1,162 @@
+"""What to write in place of names of PyTorch, NumPy, Numba and JAX that fnx does not have.
+
+``SYNONYMS`` are for modules and for misspelt names: the name that is meant. The other tables are
+for what a class does not have, with a sentence that says what to write; ``x`` is the array, ``f``
+the function under a transform.
+
+>>> CURES_OF_ARRAYS["unsqueeze"]
+'write fnx.numpy.expand_dims(x, axis)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SYNONYMS: Mapping[str, str] = {
+    "avg": "average", "backward": "fnx.grad", "bmm": "matmul", "cat": "concatenate",
+    "clamp": "clip", "contiguous": "copy", "cpu": "fnx.device_put",
+    "detach": "fnx.lax.stop_gradient", "dim": "ndim", "div": "divide",
+    "expand": "fnx.numpy.broadcast_to", "gaussian": "normal", "log_softmax": "fnx.nn.log_softmax",
+    "logsumexp": "fnx.nn.logsumexp", "manual_seed": "key", "masked_fill": "fnx.numpy.where",
+    "mm": "matmul", "mul": "multiply", "norm": "fnx.numpy.linalg.norm", "numel": "size",
+    "numpy": "numpy.asarray(x)", "one_hot": "fnx.nn.one_hot", "permute": "transpose",
+    "rand": "uniform", "randn": "normal", "relu": "fnx.nn.relu", "seed": "key",
+    "sigmoid": "fnx.nn.sigmoid", "softmax": "fnx.nn.softmax", "sub": "subtract",
+    "to": "fnx.device_put", "tree_map": "fnx.tree.map", "unsqueeze": "fnx.numpy.expand_dims"}
+
+
+def _rows(text: str) -> dict[str, str]:
+    """Return name -> sentence of lines ``name name ...: sentence``."""
+    lines = [line.strip().partition(": ") for line in text.strip().splitlines()]
+    return {name: sentence for names, _, sentence in lines for name in names.split()}
+
+
+# Functions of fnx.numpy that are methods elsewhere; the second list takes nothing but x.
+_FUNCTIONS = """
+    add allclose amax amin append arctan2 argwhere array_split bitwise_and bitwise_or bitwise_xor
+    broadcast_to concatenate count_nonzero cross deg2rad diag diff divide einsum equal expand_dims
+    fabs flip fliplr flipud fmod greater greater_equal hypot inner isclose isreal less less_equal
+    logaddexp logical_and logical_not logical_or logical_xor maximum median minimum moveaxis
+    multiply nan_to_num nanmean nansum not_equal outer power quantile rad2deg remainder roll rot90
+    sinc split stack subtract tensordot tile tril triu true_divide unstack vdot where"""
+
+_OF_X_ALONE = """
+    abs absolute arccos arcsin arctan ceil cos cosh exp exp2 expm1 floor isfinite isinf isnan
+    log log10 log1p log2 negative ones_like reciprocal sign sin sinh sqrt square tan tanh trunc
+    unique zeros_like"""
+
+CURES_OF_ARRAYS: Mapping[str, str] = {
+    **{name: f"write fnx.numpy.{name}(x, ...)" for name in _FUNCTIONS.split()},
+    **{name: f"write fnx.numpy.{name}(x)" for name in _OF_X_ALONE.split()},
+    "append": "an Array is immutable: write x = fnx.numpy.append(x, value); in a loop append to "
+              "a list, and make an array of it at the end",
+    **_rows("""
+    unsqueeze: write fnx.numpy.expand_dims(x, axis)
+    numpy to_numpy to_py asnumpy get: write numpy.asarray(x)
+    to: write fnx.device_put(x, device) for a device, x.astype(dtype) for a dtype
+    cuda: write fnx.device_put(x, fnx.devices("cuda")[0])
+    cpu: write fnx.device_put(x, fnx.devices("cpu")[0]), or numpy.asarray(x) for a NumPy array
+    is_cuda get_device: read x.device
+    backward: derivatives are of functions, not of values: write fnx.grad(loss)(params)
+    grad grad_fn is_leaf retain_grad: write fnx.grad(loss)(params), which returns the derivatives
+    requires_grad requires_grad_: every array can be differentiated: write fnx.grad(loss)(params)
+    zero_grad: fnx.grad(loss)(params) returns derivatives, which are never summed: leave this out
+    detach detach_ stop_gradient data: write fnx.lax.stop_gradient(x)
+    permute: write x.transpose(0, 2, 1), with the axes in their new order
+    t: write x.T
+    adjoint: write x.conj().mT
+    numel element_size: read x.size and x.itemsize
+    dim ndimension: read x.ndim
+    type dtype_: read x.dtype; write x.astype(dtype) to convert
+    float: write x.astype("float32")
+    double: write x.astype("float64"), after fnx.config.update("jax_enable_x64", True)
+    half: write x.astype("float16")
+    bfloat16: write x.astype("bfloat16")
+    int: write x.astype("int32")
+    long: write x.astype("int64"), after fnx.config.update("jax_enable_x64", True)
+    bool: write x.astype(bool)
+    type_as: write x.astype(other.dtype)
+    contiguous: every array is contiguous: leave this out
+    is_contiguous stride strides flags: every array is contiguous, in row-major order
+    expand expand_as: write fnx.numpy.broadcast_to(x, shape)
+    view_as reshape_as: write x.reshape(other.shape)
+    unflatten: write x.reshape(shape)
+    repeat_interleave: write fnx.numpy.repeat(x, repeats, axis)
+    gather: write fnx.numpy.take_along_axis(x, index, axis)
+    index_select: write fnx.numpy.take(x, index, axis)
+    select narrow: write x[..., i] or x[start:stop], or fnx.lax.dynamic_slice_in_dim if start \
+is traced
+    scatter scatter_ index_copy_ index_put_ put itemset setitem: an Array is immutable: write \
+x = x.at[index].set(value)
+    scatter_add scatter_add_ index_add index_add_: write x = x.at[index].add(value)
+    add_ sub_ mul_ div_: an Array is immutable: write x = x + y (or -, *, /)
+    zero_ fill fill_: an Array is immutable: write x = fnx.numpy.full_like(x, value)
+    copy_: an Array is immutable: write x = y
+    clamp clamp_ clip_: write x = x.clip(low, high)
+    masked_fill masked_fill_: write fnx.numpy.where(mask, value, x)
+    masked_select: write x[mask], outside of jit; in jit write fnx.numpy.where(mask, x, 0)
+    mm bmm: write x @ y
+    mul: write x * y
+    sub: write x - y
+    div: write x / y
+    pow: write x ** y
+    neg: write -x
+    rsqrt: write fnx.lax.rsqrt(x)
+    softmax: write fnx.nn.softmax(x, axis)
+    log_softmax: write fnx.nn.log_softmax(x, axis)
+    logsumexp: write fnx.nn.logsumexp(x, axis)
+    relu: write fnx.nn.relu(x)
+    relu_: write x = fnx.nn.relu(x)
+    sigmoid: write fnx.nn.sigmoid(x)
+    gelu: write fnx.nn.gelu(x)
+    norm: write fnx.numpy.linalg.norm(x)
+    inverse inv: write fnx.numpy.linalg.inv(x)
+    det: write fnx.numpy.linalg.det(x)
+    topk: write fnx.lax.top_k(x, k)
+    chunk: write fnx.numpy.array_split(x, n, axis)
+    unbind: write fnx.numpy.unstack(x, axis=axis)
+    new_zeros: write fnx.numpy.zeros(shape, x.dtype)
+    new_ones: write fnx.numpy.ones(shape, x.dtype)
+    new_full new_tensor: write fnx.numpy.full(shape, value, x.dtype)
+    uniform_ normal_ random_ bernoulli_: write fnx.random.normal(fnx.random.key(seed), x.shape)
+    extend insert: an Array is immutable: write x = fnx.numpy.concatenate([x, y])
+    pop remove: an Array is immutable: write x = x[:-1], or fnx.numpy.delete(x, index)
+    resize resize_: an Array is immutable: write x = fnx.numpy.resize(x, shape)
+    index count: write fnx.numpy.argmax(x == value), or fnx.numpy.sum(x == value)
+    map apply_: write fnx.vmap(f)(x)
+    tofile dump dumps: write fnx.save(path, x)
+    setflags: arrays cannot be made writable: an Array is immutable
+    """)}
+
+CURES_OF_FUNCTIONS: Mapping[str, str] = _rows("""
+    show print text lowering ir: write f.lower(x).show(), with the arguments of a call
+    view page: write f.lower(x).view(), with the arguments of a call
+    draw plot graph: write f.lower(x).draw(), with the arguments of a call
+    roofline cost_analysis: write f.lower(x).roofline(), with the arguments of a call
+    llvm inspect_llvm: write print(f.lower(x).llvm()), with the arguments of a call
+    assembly asm inspect_asm: write print(f.lower(x).assembly()), with the arguments of a call
+    as_text compiler_ir: write f.lower(x).as_text(), with the arguments of a call
+    compile warmup: write f.lower(x).compile(), with the arguments of a call; the first call of \
+a jitted function compiles it, too
+    profile benchmark timeit time: write print(fnx.profile(f)(x))
+    step debug: write fnx.debug.step(f)(x)
+    grad gradient backward: write fnx.grad(f)(x)
+    value_and_grad: write fnx.value_and_grad(f)(x)
+    vmap map batch: write fnx.vmap(f)(x)
+    jit: write fnx.jit(f)(x)
+    jvp: write fnx.jvp(f, (x,), (tangent,))
+    vjp: write fnx.vjp(f, x)
+    jaxpr make_jaxpr: write fnx.make_jaxpr(f)(x)
+    export save serialize: write fnx.export(f, x, to="fnx")
+    py_func fun func fn: read f.__wrapped__
+    to cuda cpu: arrays have devices, and functions run on those of their arguments: write \
+f(fnx.device_put(x, device))
+    parameters state_dict train zero_grad: a function has no parameters: pass them as an \
+argument, f(params, x)
+    """)
+
+# Names of JAX that programs ask for and fnx does not have: what to do instead.
+CURES_OF_JAX: Mapping[str, str] = {
+    f"jax.export.{name}": "shapes of exported functions are fixed: export one function for each "
+    "shape that you need, or pad arrays to the longest and pass a mask"
+    for name in ("symbolic_shape", "symbolic_args_specs", "SymbolicScope")}
