@@ -297,13 +297,17 @@ class Lowering(SignatureInfo):
         timeline of a call with the work of each worker and the memory in use, the live ranges of
         buffers, and the source lines.
 
+        The process serves the page. If ``view()`` is the last line of a script, the process stays
+        until Ctrl-C; without a terminal, until the browser has asked for nothing for a minute.
+
         Args:
             port: the port; 0 for a free one.
-            browser: whether to open the page in a browser.
+            browser: whether to open the page in a browser. If not, nothing keeps the process:
+                print the ``url``, and ``wait()``.
 
         Returns:
-            A Page with the ``url`` (which ends in a random token that every request needs) and
-            ``close()``; also a context manager.
+            A Page with the ``url`` (which ends in a random token that every request needs),
+            ``wait()`` and ``close()``; also a context manager.
 
         Raises:
             ArgumentError: the port is in use.

@@ -15,6 +15,8 @@ HTML.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hmac
 import json
 import os
@@ -23,6 +25,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import weakref
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -52,7 +55,10 @@ HEADERS = {
 PageEntry = tuple[str, Callable[[], Lowering]]  # a function: its name, and how to make its Lowering
 
 
+UNUSED_SECONDS = 60.0  # at the end of a process without a terminal
+
 _open_pages: weakref.WeakSet[Page] = weakref.WeakSet()
+_kept: list[Page] = []  # those that are served at the end of the process
 
 
 def _close_in_child() -> None:
@@ -65,16 +71,18 @@ at_fork(in_child=_close_in_child)
 
 
 class Page:
-    """A page that is served until ``close()``, or the end of the process.
+    """A page that is served until ``close()``, or the end of the process (``_serve_at_exit``).
 
     Attributes:
         url: of the page, with its token.
+        is_opened: whether a browser was told to open it.
     """
 
     def __init__(self, entries: Sequence[PageEntry], port: int) -> None:
         self._data: list[tuple[str, Callable[[], PageData]]] = []
         self._token = secrets.token_urlsafe(18)
         self._remove_redirect: Callable[[], Any] | None = None  # removes the redirect file
+        self.is_opened, self._last_request = False, time.monotonic()
         try:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as e:
@@ -150,9 +158,19 @@ class Page:
         """Close the server's socket in a forked child."""
         self._server.socket.close()
 
-    def wait(self) -> None:
-        """Wait until Ctrl-C."""
+    def wait(self, unused_seconds: float | None = None) -> None:
+        """Serve until Ctrl-C or, if a number is given, until nothing was asked for that long."""
+        while unused_seconds is not None and self.is_served:
+            unused = time.monotonic() - self._last_request
+            if unused >= unused_seconds:
+                return
+            time.sleep(min(0.1, unused_seconds - unused))
         self._thread.join()
+
+    def note_request(self) -> None:
+        """Note that the page is in use, so that the file which leads to it is not needed."""
+        self._last_request = time.monotonic()
+        self.remove_redirect_file()
 
     # ---- responses
 
@@ -224,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, "text/plain", b"the address of the page ends in a token")
             return
         self.server.pending.remove(self.connection)
-        self.server.view.remove_redirect_file()
+        self.server.view.note_request()
         path = [p for p in path if p]
         if path[:1] == ["data"]:
             self._data(path[1:])
@@ -256,10 +274,40 @@ class _Handler(BaseHTTPRequestHandler):
         """Do not log requests on the user's terminal."""
 
 
+def keep_at_exit(page: Page) -> None:
+    """Serve a page at the end of the process, too, as ``view()`` may be the last line of a script:
+    see ``_serve_at_exit``."""
+    if not _kept:
+        atexit.register(_serve_at_exit)
+    _kept.append(page)
+
+
+def _serve_at_exit() -> None:
+    """Serve the pages until Ctrl-C; without a terminal, those in a browser until it is done.
+
+    At the end of an interactive session they end with it.
+    """
+    pages = [page for page in _kept if page.is_served]
+    is_terminal = sys.stderr.isatty()
+    if not is_terminal:
+        pages = [page for page in pages if page.is_opened]
+    if not pages or hasattr(sys, "ps1") or sys.flags.interactive:
+        return
+    end = "Ctrl-C" if is_terminal else f"it is not used for {UNUSED_SECONDS:g} s"
+    print(f"fnx: {' and '.join([page.url for page in pages])} stays until {end}", file=sys.stderr,
+          flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        for page in pages:
+            page.wait(None if is_terminal else UNUSED_SECONDS)
+
+
 def serve(entries: Sequence[PageEntry], port: int = 0, browser: bool = True) -> Page:
-    """Serve functions and open the page; without a browser, print its address."""
+    """Serve functions and open the page; if no browser can be opened, print its address."""
     page = Page(entries, port)
-    if browser and not webbrowser.open(page.redirect_file()):
-        page.remove_redirect_file()
-        print(f"fnx: {page.url}")
+    if browser:
+        page.is_opened = webbrowser.open(page.redirect_file())
+        if not page.is_opened:
+            page.remove_redirect_file()
+            print(f"fnx: {page.url}")
+        keep_at_exit(page)
     return page

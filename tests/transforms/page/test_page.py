@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -149,11 +150,64 @@ def test_a_page_that_is_dropped_or_ends_with_its_process_leaves_no_file() -> Non
 import webbrowser
 webbrowser.open = lambda url: print(url) or True
 import fnx
+from fnx.transforms.page import server
+server.UNUSED_SECONDS = 0.1
 page = fnx.jit(fnx.numpy.sin).lower(1.0).view()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     path = Path(urllib.parse.urlparse(done.stdout.strip()).path)
     assert path.name == "page.html" and not path.parent.exists()
+
+
+_AT_THE_END = """
+import webbrowser
+webbrowser.open = lambda url: {opens}
+import fnx
+from fnx.transforms.page import server
+server.UNUSED_SECONDS = 3
+page = fnx.jit(fnx.numpy.sin).lower(1.0).view()
+print(page.url, flush=True)
+{then}
+"""
+
+
+def test_a_page_as_the_last_line_of_a_script_is_served_until_it_is_not_used() -> None:
+    code = _AT_THE_END.format(opens=True, then="")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None and script.stderr is not None
+        url = script.stdout.readline().strip()
+        assert script.stderr.readline() == f"fnx: {url} stays until it is not used for 3 s\n"
+        for part in ("", "app.js", "data/functions", "data/0/overview", "data/0/kernel/0"):
+            with urllib.request.urlopen(url + part, timeout=20) as answer:
+                assert answer.status == 200 and answer.read()
+        assert script.wait(60) == 0
+
+
+def test_in_a_terminal_it_is_served_until_an_interrupt() -> None:
+    terminal, other_end = os.openpty()
+    code = _AT_THE_END.format(opens=False, then="")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=other_end,
+                          text=True) as script:
+        os.close(other_end)
+        assert script.stdout is not None
+        url = script.stdout.readline().split()[1]
+        with open(terminal) as shown:
+            assert shown.readline() == f"fnx: {url} stays until Ctrl-C\n"
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                assert answer.status == 200
+            script.send_signal(signal.SIGINT)
+            assert script.wait(60) == 0
+
+
+@pytest.mark.parametrize("opens, then", [
+    (False, ""), (True, "page.close()"), (True, "import sys; sys.ps1 = '>>> '")])
+def test_a_page_that_nobody_can_look_at_keeps_no_process(opens: bool, then: str) -> None:
+    """Without a browser, after close(), and at the end of an interactive session."""
+    code = _AT_THE_END.format(opens=opens, then=then)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          timeout=60)
+    assert "stays until" not in done.stderr
 
 
 def test_silent_strangers_keep_nobody_out(view: Page) -> None:
