@@ -317,7 +317,10 @@ class _Plan:
         for n in self.order:
             if n in shared and first_read[n] in by_end:
                 nodes[by_end[first_read[n]]].append(n)
-        name_of = {n: name for line in named.values() for name, n in line.items()}
+        name_of: dict[UOp, str] = {}
+        for visit in sorted(named, key=steps.end_of):
+            for name, n in named[visit].items():
+                name_of.setdefault(n, name)
         self.lines: list[_Line] = []
         for visit in sorted(nodes, key=steps.end_of):
             values, kind = named.get(visit, {}), steps.visits[visit].kind
@@ -350,24 +353,33 @@ class _Plan:
 
         Equal nodes of several FUNCTIONs are one: the visits of this one have its owner, and nodes
         without such visits are taken over from the FUNCTION that it was derived from. A constant
-        has the lines of all traces that made it: those of traces that made nothing else here are
-        left out.
+        has the lines of all traces that made it, and a value that a trace borrows from one around
+        it has the lines of both: those of traces that made nothing else here are left out.
         """
         steps, params, visit_of = self.steps, build.params(function), {}
         visits_of = {n: steps.visits_of[n] for n in self.order if n in steps.visits_of and n.src}
         closing = steps.closing_of(function)
-        for slot, source in enumerate(closing.sources if closing else ()):
-            if slot in params:
-                for visit, name, at_start in steps.names_of.get(source, ()):
-                    named.setdefault(visit, {})[name] = params[slot]
-                    if at_start:
-                        self.arguments_of.setdefault(visit, {})[name] = params[slot]
         varies = _varying(function, self.order)
         held = {n: steps.visits_in(function, visits) for n, visits in visits_of.items()}
-        traces = {steps.visits[v.number].trace for n in varies for v in held.get(n, ())}
+        sources = [(params[slot], source, visit, name, at_start)
+                   for slot, source in enumerate(closing.sources if closing else ())
+                   if slot in params
+                   for visit, name, at_start in steps.names_of.get(source, ())]
+        def made(nodes: Iterable[UOp]) -> set[int]:
+            return {steps.visits[v.number].trace for n in nodes for v in held.get(n, ())
+                    if not (v.borrowed or v.at_start)}
+
+        own = {steps.visits[visit].trace for _, source, visit, _, _ in sources
+               if source.number > steps.visits[visit].trace}
+        # one that returns arguments has its own trace, the innermost; another may be constant
+        traces = made(varies) or {max(own, default=0)} - {0} or made(held)
+        for param, _, visit, name, at_start in sources:
+            if steps.visits[visit].trace in traces:
+                named.setdefault(visit, {})[name] = param
+                if at_start:
+                    self.arguments_of.setdefault(visit, {})[name] = param
         for n, all_visits in held.items():
-            visits = [v for v in all_visits
-                      if n in varies or steps.visits[v.number].trace in traces]
+            visits = [v for v in all_visits if steps.visits[v.number].trace in traces]
             for v in visits:
                 if v.name:
                     named.setdefault(v.number, {})[v.name] = n

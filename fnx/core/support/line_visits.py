@@ -27,18 +27,26 @@ class LineVisit(tuple[str, int]):
         owner: the FUNCTION for which this holds, as equal nodes of several ones are one; 0 in a
             graph that is not closed.
         at_start: whether the variable is an argument, which holds the node before the line, too.
+        borrowed: whether the node is of a trace around that of the line.
     """
 
     number: int
     name: str
     owner: int
     at_start: bool
+    borrowed: bool
 
     def __new__(cls, loc: tuple[str, int], number: int, name: str = "", owner: int = 0,
-                at_start: bool = False) -> LineVisit:
+                at_start: bool = False, borrowed: bool = False) -> LineVisit:
         visit = super().__new__(cls, loc)
         visit.number, visit.name, visit.owner, visit.at_start = number, name, owner, at_start
+        visit.borrowed = borrowed
         return visit
+
+    def moved_to(self, owner: int, borrowed: bool = False) -> LineVisit:
+        """Return what holds for a node in another FUNCTION."""
+        return LineVisit(self, self.number, self.name, owner, self.at_start,
+                         self.borrowed or borrowed)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is LineVisit and self._key() == other._key()
@@ -70,11 +78,11 @@ class Recorder(Protocol):
     def name_derivative(self, node: Any, of: Any, walk: Any) -> None:
         """Name the derivative of a node that a walk computed."""
 
-    def source_location(self, source: Any, walk: Any) -> tuple[str, int] | None:
-        """Return the location of the sum that is the derivative of an input."""
+    def source_location(self, readers: Any, walk: Any) -> tuple[str, int] | None:
+        """Return the location of the sum that is the derivative of an input, by its readers."""
 
-    def name_source_derivative(self, node: Any, source: Any, walk: Any) -> None:
-        """Name the derivative of an input at the line that computed it."""
+    def name_source_derivative(self, node: Any, source: Any, at: Any, walk: Any) -> None:
+        """Name the derivative of an input at the line that completed it."""
 
     def copy_names(self, new: Any, old: Any) -> None:
         """Name a node by the variables that hold the one it replaces."""

@@ -74,6 +74,7 @@ class LineRecorder:
         self._frames: dict[FrameType, _Frame] = {}
         self._forms: dict[UOp, Cache[Any, Any]] = {}
         self._derived: dict[tuple[int, int], int] = {}
+        self._holders: dict[UOp, list[tuple[Visit, str]]] = {}
         self._walks: list[Any] = []
 
     def __enter__(self) -> LineRecorder:
@@ -91,6 +92,7 @@ class LineRecorder:
         self._forms.clear()
         self._walks.clear()
         self._owners.clear()
+        self._holders.clear()
 
     # ---- Python's events
 
@@ -108,8 +110,10 @@ class LineRecorder:
         if state is None:
             return None
         if event == "line":
-            line = self._statement_line(frame)
-            if state.visit is None or state.visit.loc[1] != line or frame.f_lineno == line:
+            line, before = self._statement_line(frame), state.line
+            state.line = frame.f_lineno
+            # from a later line of a statement Python returns to its first one to end it
+            if state.visit is None or state.visit.loc[1] != line or before == line == state.line:
                 self._end_line(frame, state)
                 self._start_line(frame, state, line)
         elif event == "return":
@@ -169,11 +173,13 @@ class LineRecorder:
     def _name_array(self, visit: Visit, name: str, x: Array, at_start: bool) -> None:
         if x._uop is None:
             return
-        node = _outermost(x._uop)
+        *_, node = nodes = _in_open_traces(x._uop)
         visit.names_arrays = True
+        for held in nodes:
+            self._holders.setdefault(held, []).append((visit, name))
         if node.src:
             node.locs += (LineVisit(visit.loc, visit.number, name, at_start=at_start),)
-        elif node.op is ops.LEAF:
+        if node.op is ops.LEAF or node.number < visit.trace:  # a capture of the trace
             visit.sources.append((name, node, at_start))
 
     # ---- what transforms ask (line_visits.Recorder)
@@ -223,36 +229,38 @@ class LineRecorder:
     def name_derivative(self, node: UOp, of: UOp, walk: Any) -> None:
         at = self.derived_location(of.locs, walk)
         if type(at) is LineVisit and node.src:
-            kind = self.visits[at.number].kind
-            names = [v.name for v in self._visits_in(of.locs, self._derived_from) if v.name]
-            node.locs += tuple([LineVisit(at, at.number, f"{kind} of {name}", at.owner)
+            here = self.visits[at.number]
+            names = [v.name for v in self._visits_in(of.locs, self._derived_from) if v.name and (
+                (by := self.visits[v.number]).frame == here.frame or by.depth < here.depth)]
+            node.locs += tuple([LineVisit(at, at.number, f"{walk.kind} of {name}", at.owner)
                                 for name in names if not name.startswith("return")])
 
-    def source_location(self, source: UOp, walk: Any) -> Location | None:
-        visit, _ = self._holder(source)
-        return None if visit is None else LineVisit(
-            visit.loc, self._derivative(visit, walk), owner=self._owner)
+    def source_location(self, readers: Sequence[UOp], walk: Any) -> Location | None:
+        """The derivative of an input is complete when that of the first line that reads it is."""
+        visits = [visit for node in readers
+                  for visit in self._visits_in(node.locs, self._derived_from)[:1]]
+        first = min(visits, key=lambda v: self.visits[v.number].end, default=None)
+        return None if first is None else self.derived_location((first,), walk)
 
-    def name_source_derivative(self, node: UOp, source: UOp, walk: Any) -> None:
-        visit, name = self._holder(source)
-        if visit is not None and node.src:
-            number = self._derivative(visit, walk)
-            kind = self.visits[number].kind
-            node.locs += (LineVisit(visit.loc, number, f"{kind} of {name}", self._owner),)
+    def name_source_derivative(self, node: UOp, source: UOp, at: Location | None, walk: Any
+                               ) -> None:
+        if type(at) is LineVisit and node.src and (name := self._name_at(source, at)):
+            node.locs += (LineVisit(at, at.number, f"{walk.kind} of {name}", self._owner),)
 
-    def _holder(self, source: UOp) -> tuple[Visit | None, str]:
-        """Return the line that first ends of those with a variable that holds an input of a trace
-        or of the FUNCTION that is derived from, and the name of the variable."""
+    def _name_at(self, source: UOp, at: LineVisit) -> str:
+        """Return the variable that holds an input of a trace, or of the FUNCTION that is derived
+        from, at a line: the latest of its function, or else the first that held it."""
         closings = self.closings.get(self._derived_from) if self._derived_from is not None else None
         if source.op is ops.PARAM and closings and source.arg.slot < len(closings[-1].sources):
             source = closings[-1].sources[source.arg.slot]
-        source = _outermost(source)
-        return min([(visit, name) for visit in self.visits.values()
-                    for name, x, _ in visit.sources if x is source],
-                   key=lambda held: held[0].end, default=(None, ""))
+        visit = self.visits[at.number]
+        held = self._holders.get(source, ())
+        here = [name for by, name in held if by.frame == visit.frame
+                and by.number <= (visit.of or visit).number]
+        return next(iter([*here[::-1], *[name for _, name in held]]), "")
 
     def copy_names(self, new: UOp, old: UOp) -> None:
-        new.locs += tuple([LineVisit(v, v.number, v.name, self._owner, v.at_start)
+        new.locs += tuple([v.moved_to(self._owner)
                            for v in self._visits_in(old.locs, self._derived_from) if v.name])
 
     # ---- FUNCTIONs: equal nodes of several ones are one, so visits say whose they are
@@ -319,7 +327,7 @@ class LineRecorder:
     def _move(self, function: UOp | None, owner: int, node: UOp, src: tuple[UOp, ...]) -> UOp:
         """Return a node with other operands; what holds for it in a FUNCTION holds in another."""
         moved = node.with_operands(src)
-        visits = [LineVisit(v, v.number, v.name, owner, v.at_start)
+        visits = [v.moved_to(owner, function is None and node.number < self.visits[v.number].trace)
                   for v in self._visits_in(node.locs, function)]
         locs = [*moved.locs, *visits]
         if owner and moved is not node:  # else a constant, which open graphs read, too
@@ -371,11 +379,13 @@ def _take_visits(visits: Mapping[int, Visit]) -> dict[UOp, tuple[LineVisit, ...]
 _GENERATOR = 0x20  # a flag of code objects (inspect.CO_GENERATOR): its frame runs on after "return"
 
 
-def _outermost(node: UOp) -> UOp:
-    """Return what a node is in the outermost open trace that it has a value in."""
+def _in_open_traces(node: UOp) -> list[UOp]:
+    """Return what a node is in each open trace that it has a value in, the outermost last."""
+    nodes = [node]
     while node.op is ops.LEAF and (value := scope.thread_state.values.get(node)) is not None:
         node = value
-    return node
+        nodes.append(node)
+    return nodes
 
 
 class _Body:
@@ -396,6 +406,7 @@ class _Frame:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.caller = None if outer is None else outer.visit
         self.visit: Visit | None = None
+        self.line = 0  # that Python is at, in the statement of the visit
         self.loc: LineVisit | None = None
         self.variables: dict[str, Any] = {}
 

@@ -391,8 +391,10 @@ def precomputed_nodes(outs: Sequence[UOp], since: int, every: bool = False) -> f
     """Return nodes with a number below ``since`` that a trace should capture, not recompute.
 
     These are reductions, loops and large arrays; or ``every`` value. Movement ops on them remain
-    in the trace, so that no expanded array is written to memory.
+    in the trace, so that no expanded array is written to memory. While executed lines are recorded,
+    every value is captured: its line runs once, before the trace.
     """
+    every = every or recording.recorder is not None
     nodes = toposort(outs) if since else []
     foreign: set[UOp] = set()
     for n in nodes:

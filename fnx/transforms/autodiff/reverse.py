@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.derivations import Derivation, derive, register_derivation, run_derivation
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.uop import UOp, current_loc, rebuild, toposort
+from fnx.core.ir.uop import UOp, consumers, current_loc, rebuild, toposort
 from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
@@ -116,6 +116,7 @@ class _ReverseWalk:
         self.results: dict[UOp, dict[int, Cotangent]] = {}  # of higher-order nodes
         self.vjp_forms: dict[UOp, Linearized] = {}  # which replace these
         self.sources = frozenset(wrt)
+        self.readers: dict[UOp, list[UOp]] | None = None  # of all nodes, for ``recording``
         for node in self.order:
             if node.src and node.op in DERIVATIVES:
                 self._classify(node)
@@ -167,10 +168,14 @@ class _ReverseWalk:
         recorder = recording.recorder
         if recorder is None:
             return self.take_cotangent(source)
-        current_loc.loc = recorder.source_location(source, self) or current_loc.loc
+        if self.readers is None:
+            self.readers = consumers(self.order)
+        active = [node for node in self.readers.get(source, ()) if node in self.active]
+        at = recorder.source_location(active, self)
+        current_loc.loc = at or current_loc.loc
         ct = self.take_cotangent(source)
         if ct is not None:
-            recorder.name_source_derivative(ct.value, source, self)
+            recorder.name_source_derivative(ct.value, source, at, self)
         return ct
 
     def run(self) -> Derivation[None]:

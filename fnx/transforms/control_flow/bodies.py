@@ -128,7 +128,8 @@ def _trace(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef, 
     in_token, out_token = traced.tokens[:1], traced.tokens[1:]
     leaves = [*in_token, *traced.leaves[n_rotated:], *traced.leaves[:n_rotated]]
     outs = [*out_token, *[x._node for x in traced.outs]]
-    since = scope.loop_start() if caller in _BRANCHES else traced.start_number
+    since = scope.loop_start() if caller in _BRANCHES and recording.recorder is None \
+        else traced.start_number
     function, captures = preserving_locs(close, outs, leaves, name, front=True,
                                          whole=precomputed_nodes(outs, since))
     return Body(name, function, captures, traced.out_tree, tuple([x._aval for x in traced.outs]),

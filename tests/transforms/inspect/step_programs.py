@@ -37,21 +37,27 @@ LINES = (
     "{v} = jnp.where({a} > 0,\n           {a},\n           {b})",
     "for i in range(2):\n        {v} = {a} * i + 1",
     "{v} = jnp.ones((3, 3)) * 2", "{v} = -{a}",
+    "{v} = lax.fori_loop(0, 2, lambda i, t: jnp.cos(t) * {b} + i, {a})",
+    "{v} = lax.scan(lambda c, row: (c * 0.5 + jnp.tanh({b}), row.sum()), {a}, {a} - {b})[0]",
+    "{v} = lax.cond({b}.sum() > 0, lambda: {a} * 2, lambda: jnp.sin({b}))",
 )
 
 
 def source(seed: int, length: int = 7) -> tuple[str, list[str]]:
-    """Return the source of ``f(x, y)`` and of ``all_values(x, y)``, which returns all variables;
-    and the variables."""
+    """Return the source of three functions, and their variables: ``f(x, y)``; ``all_values(x, y)``,
+    which returns all variables; and ``shifted(x, y, by)``, which adds to each variable one of
+    ``by`` and returns what ``f`` does, so that its derivatives are those with respect to variables.
+    """
     rng = random.Random(seed)
-    names, lines = ["x", "y"], []
+    names, lines, shifted = ["x", "y"], [], []
     for i in range(length):
         a, b = rng.choice(names), rng.choice(names)
         lines.append("    " + rng.choice(LINES).format(v=f"v{i}", a=a, b=b))
+        shifted += [lines[-1], f"    v{i} = v{i} + by['v{i}']"]
         names.append(f"v{i}")
-    body = "\n".join(lines)
-    last = names[-1]
+    body, last = "\n".join(lines), names[-1]
     every = ", ".join([f'"{n}": {n}' for n in names[2:]])
-    return (f"{HELPERS}\n\ndef f(x, y):\n{body}\n    return {last}.sum() + sum([v.sum() for v in ("
-            f"{', '.join(names)})])\n\n\ndef all_values(x, y):\n{body}\n    return {{{every}}}\n",
-            names[2:])
+    result = f"    return {last}.sum() + sum([v.sum() for v in ({', '.join(names)})])\n"
+    return (f"{HELPERS}\n\ndef f(x, y):\n{body}\n{result}\n\n"
+            f"def all_values(x, y):\n{body}\n    return {{{every}}}\n\n\n"
+            "def shifted(x, y, by):\n" + "\n".join(shifted) + f"\n{result}", names[2:])

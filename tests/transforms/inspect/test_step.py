@@ -49,24 +49,66 @@ def load(text: str, path: Path) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("STEP_PROGRAMS", "20"))))
+PROGRAMS = 200
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_lines_give_the_values_of_the_interpreter(seed: int, tmp_path: Path) -> None:
     text, variables = source(seed)
     program = load(text, tmp_path / "program.py")
     f, want = program["f"], interpret(program["all_values"], ARGS)
     for transformed in (f, fnx.jit(f), fnx.value_and_grad(f)):
         session = fnx.debug.step(transformed)(*ARGS)
-        seen = {name: value for step in session if step.function == "f" and not step.kind
-                for name, value in step.values.items()}
+        steps = [step for step in session if step.function == "f" and not step.kind]
+        seen = {name: value for step in steps for name, value in step.values.items()}
         for name in variables:
             assert_same([seen[name]], [want[name]])
         assert_same([np.asarray(tree.leaves(session.result)[0])], [interpret(f, ARGS)])
+        lines = [step.line for step in steps]
+        assert lines == sorted(lines) and not any(step.loops for step in steps)
+        once = [n for n in lines if " * i + 1" not in text.splitlines()[n - 1]]
+        assert len(set(once)) == len(once)
     rows = np.stack([ARGS[0]] * 2), np.stack([ARGS[1]] * 2)
     for step in fnx.debug.step(fnx.vmap(f))(*rows):
         for name, value in step.values.items() if step.function == "f" else ():
             if name in want:
                 each = np.broadcast_to(value, (2, 3, 3))  # the same in both, if it needs no input
                 np.testing.assert_allclose(each[0], want[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_derivatives_of_lines_are_those_of_the_interpreter(seed: int, tmp_path: Path) -> None:
+    text, variables = source(seed)
+    program = load(text, tmp_path / "program.py")
+    nodes = trace_closed(program["all_values"], ARGS, "test")[0].function.src
+    alone = {name for name, node in zip(variables, nodes) if nodes.count(node) == 1}
+    zeros = {name: jnp.zeros((3, 3)) for name in variables}
+    of_x, of_y, want = interpret(fnx.grad(program["shifted"], (0, 1, 2)), (*ARGS, zeros))
+    want |= {"x": of_x, "y": of_y}
+    seen: dict[str, Any] = {}
+    named: list[Any] = []
+    for step in fnx.debug.step(fnx.grad(program["f"], (0, 1)))(*ARGS):
+        derivatives = {name.removeprefix("derivative of "): value
+                       for name, value in step.values.items() if name.startswith("derivative of ")}
+        named += derivatives.values()
+        if step.function == "f" and step.kind:
+            seen |= derivatives
+    assert seen.keys() <= want.keys()
+    for name in seen.keys() & {"x", "y", *alone}:
+        scale = np.abs(want[name]).max()
+        np.testing.assert_allclose(seen[name], want[name], rtol=1e-5, atol=1e-5 * scale)
+    for name in ("x", "y"):  # in f, or in a function that it calls
+        assert len(np.unique(want[name])) == 1 or any(
+            np.shape(value) == (3, 3) and np.allclose(value, want[name], 1e-5, 1e-5)
+            for value in named), name
+
+
+def test_programs_differ_and_have_all_kinds_of_lines() -> None:
+    texts = {source(seed)[0] for seed in range(PROGRAMS)}
+    assert len(texts) == PROGRAMS
+    for words in ("lax.scan", "lax.fori_loop", "lax.while_loop", "lax.cond", "fnx.grad", "fnx.jvp",
+                  "fnx.vmap", "helper(", "jitted("):
+        assert sum(words in text.split("def f(")[1] for text in texts) >= 20, words
 
 
 def double(t: Any) -> Any:
@@ -409,3 +451,62 @@ def test_a_session_in_a_terminal(tmp_path: Path) -> None:
     assert process.wait(timeout=60) == 0
     text = said.decode()
     assert "z = jnp.sqrt(y)" in text and "[-2. -1.  0.  1.]" in text and "went on" in text
+
+
+def iterate(a: Any, b: Any) -> Any:
+    d = a * 2
+    r = (d -
+         b)
+
+    def going_on(state: Any) -> Any:
+        n, x = state
+        return (n < 2) & (x < r).all()
+
+    def again(state: Any) -> Any:
+        n, x = state
+        return n + 1, x * d + r
+    n, x = lax.while_loop(going_on, again, (0, b))
+    x = lax.fori_loop(0, 2, lambda i, x: x + d * b, x)
+    return lax.cond(x.sum() > 0, lambda: d + r, lambda: r)
+
+
+@pytest.mark.parametrize("f", [iterate, fnx.jit(iterate), fnx.grad(lambda a, b: iterate(a, b).sum())])
+def test_lines_before_a_loop_run_once(f: Any) -> None:
+    steps = list(fnx.debug.step(f)(np.float32([3, 4]), np.float32([1, 2])))
+    first = iterate.__code__.co_firstlineno
+    outer = [s for s in steps if s.function == "iterate" and not s.kind]
+    assert [s.line - first for s in outer[:2]] == [1, 2] and not any(s.loops for s in outer)
+    assert len({s.line for s in outer}) == len(outer)
+    before = steps.index(outer[1])
+    assert all(s.loops or s.number > before for s in steps if s.function in ("going_on", "again"))
+    inside = next(s for s in steps if s.function == "again")
+    assert_same([inside.values["d"], inside.values["r"]], [np.float32([6, 8]), np.float32([5, 6])])
+
+
+def product(p: Any, b: Any) -> Any:
+    u = jnp.sin(p["a"])
+    v = u * b + p["c"]
+    w = (v * p["a"]).sum()
+    return w
+
+
+def test_derivatives_of_arguments_are_named_where_they_are_complete() -> None:
+    a, b, c = np.float32([0.1, 0.2]), np.float32([1, 2]), np.float32([3, 4])
+    steps = list(fnx.debug.step(fnx.grad(product, (0, 1)))({"a": a, "c": c}, b))
+    first = product.__code__.co_firstlineno
+    named = {(s.line - first, name): x for s in steps if s.kind for name, x in s.values.items()}
+    assert_same([named[2, "derivative of b"], named[2, "derivative of p['c']"]],
+                [np.sin(a) * a, a])
+    np.testing.assert_allclose(named[1, "derivative of p['a']"],
+                               np.cos(a) * a * b + np.sin(a) * b + c, rtol=1e-6)
+    assert not any(name.startswith("derivative of p") for line, name in named if line > 2)
+
+
+def test_derivatives_of_derivatives_have_one_name() -> None:
+    def f(x: Any) -> Any:
+        y = jnp.sin(x)
+        return y * y
+    steps = list(fnx.debug.step(fnx.grad(fnx.grad(f)))(0.5))
+    names = {name for s in steps for name in s.values}
+    assert "derivative of derivative of y" in names and "derivative of x" in names
+    assert not any(name.count("derivative of") > 2 for name in names)
