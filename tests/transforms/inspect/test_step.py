@@ -470,7 +470,11 @@ def iterate(a: Any, b: Any) -> Any:
     return lax.cond(x.sum() > 0, lambda: d + r, lambda: r)
 
 
-@pytest.mark.parametrize("f", [iterate, fnx.jit(iterate), fnx.grad(lambda a, b: iterate(a, b).sum())])
+def total(a: Any, b: Any) -> Any:
+    return iterate(a, b).sum()
+
+
+@pytest.mark.parametrize("f", [iterate, fnx.jit(iterate), fnx.grad(total)])
 def test_lines_before_a_loop_run_once(f: Any) -> None:
     steps = list(fnx.debug.step(f)(np.float32([3, 4]), np.float32([1, 2])))
     first = iterate.__code__.co_firstlineno
