@@ -37,6 +37,7 @@ from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import inline_function
+from fnx.lower.analysis.masks import mask_of
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.loops.axis_classes import AxisClasses, NodeAxis
 from fnx.lower.loops.drop_effects import drop_effects
@@ -167,7 +168,14 @@ def kernel_results(node: UOp, used: Sequence[int], max_steps: int = 0,
         Unfit: the loop does not fit a kernel.
     """
     loop = _normalize_loop(node, max_steps)
-    axes, lanes = _choose_lanes(loop)
+    alone = _end_by_lane(loop) or loop
+    axes, lanes = _choose_lanes(alone)
+    if alone.condition is not None and not all(
+            axes.find((alone.condition, a)) in lanes
+            for a, n in enumerate(alone.condition.shape) if n != 1):
+        axes, lanes = _choose_lanes(loop)
+    else:
+        loop = alone
     out: dict[int, UOp] = {}
     groups: dict[frozenset[NodeAxis], list[int]] = {}
     for i in used:
@@ -241,6 +249,36 @@ def _normalize_loop(node: UOp, max_steps: int) -> _NormalizedLoop:
                            params)
 
 
+def _end_by_lane(loop: _NormalizedLoop) -> _NormalizedLoop | None:
+    """Return a WHILE over a batch as a loop of each element, if an element that is not active
+    stays as it is.
+
+        before  while any(active): active = active & g(x), x = where(active, f(x), x)
+        after   while active:      active = active & g(x), x = f(x)
+
+    It is equal if no element reads another one: then the axes of ``active`` are lanes.
+    """
+    condition = loop.condition
+    if condition is None or condition.op is not ops.REDUCE or condition.shape or \
+            condition.arg.monoid is not ops.OR:
+        return None
+    active, alone = condition.src[0], list[UOp]()
+    if not any(active is loop.params.get(slot) for slot in loop.carries):
+        return None
+    for slot, out in zip(loop.carries, loop.outs):
+        carry, rank = loop.params.get(slot), len(active.shape)
+        if out.op is ops.WHERE and out.src[2] is carry and mask_of(out.src[0]) == (active, True):
+            alone.append(out.src[1])
+        elif out is carry and out.shape[:rank] == active.shape or \
+                carry is active and out.op is ops.AND and carry in out.src:
+            alone.append(out)
+        else:
+            return None
+    nodes = toposort((*alone, active))
+    params = {n.arg.slot: n for n in nodes if n.op is ops.PARAM}
+    return loop.replace(outs=tuple(alone), condition=active, nodes=tuple(nodes), params=params)
+
+
 # ---- which axes are lanes ---------------------------------------------------------------------
 
 
@@ -254,6 +292,9 @@ def _choose_lanes(loop: _NormalizedLoop) -> tuple[AxisClasses, dict[NodeAxis, UO
         if slot in params:
             axes.unify_all(params[slot], out)
         axes.unify_all(out, init)
+        if loop.condition is not None:  # of each lane
+            axes.unify_pairs(out, loop.condition,
+                             [(a, a) for a in range(len(loop.condition.shape))])
     constants: list[UOp] = []
     for slot, param in params.items():
         operand = loop.operands[slot]
@@ -400,7 +441,7 @@ class _LoopKernel:
             nexts += np.broadcast_to(body.scalars_of(loop.outs[i]), scalars.shape).ravel().tolist()
         stop = None
         if loop.condition is not None:
-            goes_on: UOp = body.scalars_of(loop.condition).item(())
+            goes_on: UOp = body.scalars_of(loop.condition).item()
             stop = make_scalar(ops.NOT, dtypes.bool_, (goes_on,))
         node = build.loop(0, self.t, inits, nexts, stop)
         for carry in [c for scalars in carries.values() for c in scalars.flat]:

@@ -11,14 +11,14 @@ steps run on the calling thread, workers continue from there, and Ctrl-C waits f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, ops
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.tracing.trace import inline_function
+from fnx.lower.fusion.cost import VECTOR_BYTES, nbytes
 
 # Run time limits of loop kernels, as nothing interrupts them: cycles as schedule/cost_model.py
 # predicts them, about 3 per nanosecond. A launch (cost.LAUNCH) is less than 1/1000 of each of
@@ -28,6 +28,7 @@ KERNEL_CYCLES = 1 << 21    # of a kernel with a known trip count: 0.7 ms
 MAX_CYCLES = 1 << 23  # of a strip in the worst case of its data: 3 ms, before Ctrl-C is noticed
 MAX_STEPS = 1 << 12     # most steps of a strip, as each may take longer than predicted
 _MIN_STEPS = 16        # least steps, as carries go through memory between strips
+_FEW = 16          # elements that may be scalars, at least
 _ADD_CYCLES = 2      # cycles of an addition or similar op in scalar code
 
 BuildStrip = Callable[[UOp, Sequence[int], int], dict[int, UOp]]
@@ -74,7 +75,8 @@ _CONSTANT_OPS = frozenset({ops.CONST, ops.RESHAPE, ops.EXPAND, ops.IOTA, ops.CAS
 
 
 def _strip_steps(step: UOp) -> int:
-    """Return the number of steps of a strip, from the work of one step."""
-    work = sum(max(n.op.cost, 1) * int(np.prod(n.shape)) for n in toposort(step.src)
-               if n.op is not ops.PARAM)
+    """Return the number of steps of a strip, from the work of one step: of few elements each is a
+    scalar, and many are lanes."""
+    work = sum(max(n.op.cost, 1) * min(math.prod(n.shape), max(_FEW, nbytes(n) // VECTOR_BYTES))
+               for n in toposort(step.src) if n.op is not ops.PARAM)
     return max(_MIN_STEPS, min(MAX_STEPS, STRIP_CYCLES // _ADD_CYCLES // max(work, 1)))
