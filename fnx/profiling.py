@@ -35,7 +35,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.ir.kernel_code import Chunk, KernelRun, RunTrace
-from fnx.core.ir.peak_rates import HIGH_LIMIT, HIGH_LIMIT_NOTE, PeakRates
+from fnx.core.ir.peak_rates import PeakRates, high_limit_note
 from fnx.core.scope import scope, storage
 from fnx.core.support import events
 from fnx.core.support.errors import ArgumentError, Location, kernel_label
@@ -235,9 +235,8 @@ class Profile(Generic[R]):
                          f"{len(rows) - most} more")
         lines += [f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {'':57}{what}" for what, ns in (
             ("between kernels", self.gaps), *self.outside_parts.items()) if ns]
-        if any((_roofline_fraction(row, machine_limits) or 0) > HIGH_LIMIT for row in rows[:most]):
-            lines.append(HIGH_LIMIT_NOTE)
-        return "\n".join(lines)
+        note = high_limit_note([_roofline(row, machine_limits) for row in rows[:most]])
+        return "\n".join([*lines, *[note] * bool(note)])
 
     def __repr__(self) -> str:
         head = f"{self.seconds * 1e3:.3f} ms, {self.nanoseconds / 1e6:.3f} ms in " \
@@ -396,10 +395,14 @@ def _aggregate(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
 
 
 def _roofline_fraction(row: KernelTime, machine_limits: PeakRates | None) -> float | None:
-    """Return the fraction of the machine's peak rate that a row reaches; None if it is not
+    return _roofline(row, machine_limits)[1]
+
+
+def _roofline(row: KernelTime, machine_limits: PeakRates | None) -> tuple[str, float | None]:
+    """Return what bounds a row, and the fraction of that limit which it reaches; None if it is not
     known."""
     if machine_limits is None or not row.nanoseconds or row.device != "cpu" or not row.arithmetic:
-        return None
-    min_time, _ = machine_limits.min_time(
+        return "", None
+    min_time, bound = machine_limits.min_time(
         row.flops // row.count, row.nbytes // row.count, row.arithmetic)
-    return min_time * row.count / row.nanoseconds
+    return bound, min_time * row.count / row.nanoseconds

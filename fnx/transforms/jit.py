@@ -362,8 +362,9 @@ class Jitted(Transformed[P, R_co]):
 
         lowering: Lowering = inspect_lowering.Lowering(
             fn, executable.lowered, device, replay.milliseconds, lower_again,
-            leaf_labels(self._f, key), self._name, lambda: timeline.record_timeline(
-                replay, executable, key.avals, arrays), device_limits)
+            leaf_labels(self._f, key), self._name,
+            lambda most: timeline.record_timelines(replay, executable, key.avals, arrays, most),
+            device_limits)
         signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
         lowering.sign(signed, lambda: self._compiled(

@@ -50,7 +50,7 @@ from fnx.core.ir import accessors, build_calls, ops
 from fnx.core.ir.kernel_code import KernelCode, MissingObjectError, RunTrace, linked_code
 from fnx.core.ir.native_call import NativeCall
 from fnx.core.ir.op_args import Linked
-from fnx.core.ir.peak_rates import arithmetic_type, count_flops
+from fnx.core.ir.peak_rates import accessed_bytes, arithmetic_type, count_flops
 from fnx.core.ir.uop import UOp, drop_dead_entries, substitute
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.scope import callbacks as host
@@ -111,9 +111,10 @@ class _KernelPlan:
 def _linked_exec(command: Command, plan: _KernelPlan) -> UOp:
     """Return the EXEC of a command, over a LINKED."""
     kernel, scalars = command.kernel, [to_signed(s) for s in command.scalars]
+    accessed = accessed_bytes(kernel, scalars)
     arg = Linked(kernel.arg.name, plan.kernel.key, tuple(sorted(accessors.written_slots(kernel))),
                  plan.iterations, plan.scratch, plan.work, count_flops(kernel, scalars),
-                 arithmetic_type(kernel))
+                 arithmetic_type(kernel), None if accessed is None else tuple(accessed.items()))
     return command.node.replace(src=(build_calls.linked_callee(arg), *command.node.src[1:]))
 
 

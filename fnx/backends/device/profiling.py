@@ -12,15 +12,16 @@ from collections.abc import Callable
 from fnx.backends.device.hcq import Command, to_signed
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.kernel_code import KernelRun
-from fnx.core.ir.peak_rates import arithmetic_type, count_flops
+from fnx.core.ir.peak_rates import arithmetic_type, count_bytes, count_flops
 
 _MAX_RUNS = 1 << 18  # commands in a profile
 
 
 def profile_entry(command: Command) -> KernelRun:
     """Return the profile entry of a command: name, source locations, bytes and arithmetic."""
-    nbytes = sum([accessors.possible_slots(slot)[0].nbytes for slot in command.slots])
+    sizes = [accessors.possible_slots(slot)[0].nbytes for slot in command.slots]
     scalars = [to_signed(s) for s in command.scalars]
+    nbytes = count_bytes(command.kernel, scalars, sizes)
     arg = command.node.arg
     flop_count = count_flops(command.kernel, scalars) \
         if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0

@@ -480,6 +480,7 @@ class Linked(Record):
         nanoseconds: estimated run time.
         flops: number of floating-point operations.
         arithmetic: the type of most of them (core/ir/peak_rates.py).
+        accessed: (slot, bytes of all accesses to it); None if they are not counted.
     """
 
     name: str
@@ -490,6 +491,7 @@ class Linked(Record):
     nanoseconds: float
     flops: int
     arithmetic: str
+    accessed: tuple[tuple[int, int], ...] | None
 
 
 class Exec(Record):

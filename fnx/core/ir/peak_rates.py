@@ -18,7 +18,7 @@ kernel takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir import accessors, build, ops
@@ -27,8 +27,17 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
 
 HIGH_LIMIT = 1.005  # a fraction of a limit that is shown as more than 100%
-HIGH_LIMIT_NOTE = "more than 100% of a limit: other work slowed this machine down when its " \
-    "limits were measured; read it as 100%"
+
+
+def high_limit_note(shares: Iterable[tuple[str, float | None]]) -> str:
+    """Return what to say if some fractions of limits, each with its bound, exceed 100%; else "".
+
+    >>> high_limit_note([("L2", 0.5), ("L2", 1.2), ("float32", 0.9), ("L1", None)])[:30]
+    'more than 100% of L2: other wo'
+    """
+    bounds = sorted({bound for bound, share in shares if share is not None and share > HIGH_LIMIT})
+    return bounds and f"more than 100% of {' and '.join(bounds)}: other work slowed this machine " \
+        "down when this limit was measured, so all fractions of it here are too high" or ""
 
 
 class PeakRates(Record):
@@ -102,6 +111,43 @@ def _command_flops(command: UOp) -> int:
         return max([sum(map(_command_flops, s.src)) for s in command.src[1:]])
     kernel, *operands = (command, *command.src) if command.op is ops.CMD_LOOP else command.src
     return count_flops(kernel, [build.const_of(s) for s in operands if s.op is ops.CONST])
+
+
+_UNBOUNDED = 1 << 62
+
+
+# ---- bytes that are read and written ---------------------------------------------------------
+
+
+def count_bytes(kernel: UOp, scalars: Sequence[Any], sizes: Sequence[int]) -> int:
+    """Count the bytes of its buffers that a kernel reads and writes, those of each buffer once.
+
+    A lookup of a few rows reads these, and not all of the table. ``sizes``: the bytes of the memory
+    of each slot.
+    """
+    accessed = accessed_bytes(kernel, scalars)
+    if accessed is None:
+        return sum(sizes)
+    return sum([min(size, accessed.get(slot, 0)) for slot, size in enumerate(sizes)])
+
+
+def accessed_bytes(kernel: UOp, scalars: Sequence[Any]) -> Mapping[int, int] | None:
+    """Return the bytes of all accesses to each slot of a kernel; None if they are not known."""
+    if kernel.op is ops.LINKED:
+        return None if kernel.arg.accessed is None else dict(kernel.arg.accessed)
+    if kernel.op is not ops.KERNEL:
+        return None
+    accessed: dict[int, int] = {}
+    for node in toposort([kernel]):
+        if node.op in (ops.LOAD, ops.STORE):
+            index = node.src[0]
+            buffer = index.src[0]
+            if buffer.op is ops.REF:
+                slot = buffer.arg.slot
+                is_known = all(accessors.extent(r).op in (ops.VAR, ops.CONST) for r in index.ranges)
+                accessed[slot] = accessed.get(slot, 0) + (
+                    buffer.dtype.itemsize * _trip_count(index, scalars) if is_known else _UNBOUNDED)
+    return accessed
 
 
 def _trip_count(node: UOp, scalars: Sequence[Any]) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.cache import cached_property
 from fnx.core.ir.kernel_code import RunTrace
-from fnx.core.ir.peak_rates import PeakRates, arithmetic_type, count_flops
+from fnx.core.ir.peak_rates import PeakRates, arithmetic_type, count_bytes, count_flops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
 from fnx.core.support.errors import ArgumentError, FnxError, Location
@@ -32,7 +32,7 @@ from fnx.transforms.inspect.drawings import (
 )
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
 from fnx.transforms.inspect.summary import summary
-from fnx.transforms.inspect.timeline import RunTimes, known_runs, run_times, shorter
+from fnx.transforms.inspect.timeline import RunTimes, known_runs, run_times, slowdown
 
 server = lazy_import("fnx.transforms.page.server")
 
@@ -49,8 +49,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "commands": ("memory", "commands"),
 }
 
-_TIMED_CALLS = 3  # timed calls, of which the fastest counts
-_LONG_NS = 5e6  # time of a call that is long enough to be timed once
+_TIMED_CALLS = 7  # timed calls, at most, of which the fastest of each run counts
 _REMEASURE_RATIO = 1.2  # ratio to a limit above which the limit is measured again
 
 
@@ -87,7 +86,8 @@ class Lowering(SignatureInfo):
 
     def __init__(self, graph: UOp, lowered: LoweredLike, device: DeviceLike, trace_ms: float,
                  rerun: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = (),
-                 name: str = "function", record_call: Callable[[], RunTrace] | None = None,
+                 name: str = "function",
+                 record_calls: Callable[[int], list[RunTrace]] | None = None,
                  limits: Callable[[bool], PeakRates | None] = lambda beyond: None) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
@@ -96,7 +96,7 @@ class Lowering(SignatureInfo):
                               accessors.execs_in_loops(self.commands)])
         self._code, self._device, self._lines = lowered.code, device, lowered.lines
         self._rerun_passes, self._input_names = rerun, inputs
-        self._name, self._record_call, self._limits = name, record_call, limits
+        self._name, self._record_calls, self._limits = name, record_calls, limits
         self.steps = tuple(STEPS)
 
     def sign(self, specialized: SpecializedCall, compiled: Callable[[], CompiledLike]) -> None:
@@ -262,18 +262,19 @@ class Lowering(SignatureInfo):
         """
         why = ""
         times: list[RunTimes] = []
+        traces: list[RunTrace] = []
         try:
-            for _ in range(_TIMED_CALLS if measured else 0):
-                latest = run_times(self.commands, self._recorded())
-                times = list(map(shorter, times, latest)) if times else latest
-                if sum([runs * (mean or 0) for mean, runs in times]) > _LONG_NS:
-                    break
+            if measured:
+                traces = self._recorded(_TIMED_CALLS)
+                times = run_times(self.commands, traces)
         except FnxError as e:
             why = e.message
         result = self._roofline(self._limits(False), times, why)
         remeasure = any(row.limit is not None and row.limit > _REMEASURE_RATIO
                         for row in result.rows)
-        return self._roofline(self._limits(True), times, why) if remeasure else result
+        result = self._roofline(self._limits(True), times, why) if remeasure else result
+        result.slowdown = slowdown(traces, result.total)
+        return result
 
     def _roofline(self, limits: PeakRates | None, times: Sequence[RunTimes],
                   why: str) -> Roofline:
@@ -365,12 +366,12 @@ class Lowering(SignatureInfo):
     @cached_property
     def timeline(self) -> RunTrace:
         """The times at which each kernel ran, in a call made for this."""
-        return self._recorded()
+        return self._recorded(1)[0]
 
-    def _recorded(self) -> RunTrace:
-        if self._record_call is None:
+    def _recorded(self, most: int) -> list[RunTrace]:
+        if self._record_calls is None:
             raise ArgumentError("expected a program of a device")
-        return self._record_call()
+        return self._record_calls(most)
 
     @cached_property
     def passes(self) -> list[Any]:
@@ -468,7 +469,8 @@ def _format_extent(node: UOp) -> str:
 def _kernel_info(execution: UOp, loops: Sequence[UOp]) -> KernelInfo:
     kernel, *operands = execution.src
     scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
-    nbytes = sum(accessors.possible_slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
+    sizes = [accessors.possible_slots(s)[0].nbytes for s in operands if s.op is not ops.CONST]
+    nbytes = count_bytes(kernel, scalars, sizes)
     open_loops = [loop.arg.label for loop in loops if loop.arg.trips is None]
     return KernelInfo(execution.arg.label, nbytes, count_flops(kernel, scalars), kernel,
                       tuple(scalars), known_runs(loops), "".join(open_loops[:1]))

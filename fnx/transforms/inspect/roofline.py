@@ -68,6 +68,8 @@ class Roofline:
         rows: a KernelCost for each command.
         limits: the limits of the machine; None if they are not known.
         why: the reason why nothing was measured, or empty.
+        slowdown: how many times as long a typical call took as the measured times, which are the
+            shortest of several calls: more than 2 on a machine with other work.
 
     >>> row = KernelCost("add", "m.py:3", "vec(16)", "model", 16, 64, 5.0, 8.0, 4.0, "L1")
     >>> print(Roofline([row], None))  # doctest: +ELLIPSIS
@@ -77,6 +79,7 @@ class Roofline:
 
     def __init__(self, rows: Sequence[KernelCost], limits: PeakRates | None, why: str = "") -> None:
         self.rows, self.limits, self.why = list(rows), limits, why
+        self.slowdown = 1.0
 
     @property
     def total(self) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.peak_rates import HIGH_LIMIT, HIGH_LIMIT_NOTE, arithmetic_type
+from fnx.core.ir.peak_rates import arithmetic_type, high_limit_note
 from fnx.core.ir.uop import UOp, toposort
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
 
@@ -22,6 +22,8 @@ _MAX_KERNELS, _MAX_FINDING_LINES = 12, 24  # lines of each; with the stages, at 
 _MEASURED_NS = 200e6  # predicted time of a call up to which the program is run
 _LONG_SHARE = 0.2  # share of the time above which a kernel is worth a look,
 _LOW_LIMIT = 0.3  # if it reaches less than this fraction of the machine's limit
+_SHORT_CALL_NS = 20e3  # a call below which no kernel is worth a look: Python takes as long
+_BUSY = 2.0  # how many times as long as its fastest runs a call takes on a machine with other work
 _SHORT_RUN_NS = 1e3  # a mean run below which the launch, of about 50 ns, counts
 _LARGE_SHARE, _LONG_COMPILE_MS = 0.5, 1000.0  # share of one pass in a compilation of this time
 
@@ -135,8 +137,11 @@ def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]
         lines.append(f"compiling took {whole / 1e3:.1f} s, {100 * times[longest] / whole:.0f}% of "
                      f"it in {longest}, once for each signature: a Python loop compiles faster as "
                      "fnx.lax.scan")
-    if any(row.limit is not None and row.limit > HIGH_LIMIT for row in costs.rows):
-        lines.append(HIGH_LIMIT_NOTE)
+    note = high_limit_note([(row.bound, row.limit) for row in costs.rows])
+    lines += [note] * bool(note)
+    if costs.slowdown > _BUSY:
+        lines.append(f"this machine is busy: a call took {costs.slowdown:.1f} times as long as the "
+                     "times here, which are the shortest of several calls")
     lines += [f"the kernels in {loop} are counted for one iteration, as data ends this loop: "
               "fnx.profile(f)(*args) counts all" for loop in costs.open_loops]
     if costs.why:
@@ -151,6 +156,8 @@ def _long_kernels(costs: Roofline) -> list[str]:
     """Return the kernels that take long, far from the limits of the machine, and what may help."""
     lines = []
     for row in sorted(costs.rows, key=lambda row: row.total, reverse=True):
+        if costs.total < _SHORT_CALL_NS:
+            break
         share = row.total / (costs.total or 1.0)
         if share < _LONG_SHARE:
             break

@@ -1,4 +1,7 @@
-"""Timeline of one call, made for inspection: when each kernel and each worker runs.
+"""Timelines of calls that are made for inspection: when each kernel and each worker runs.
+
+Other programs may take the processor from a kernel while it runs. So several calls are recorded,
+and the time of each run is that of the fastest of these.
 
 The arguments are those of the lowering. Arguments that have only a type, or have lost their value,
 are replaced by numbers that exercise all of the work: positive floats, random masks, which have
@@ -10,8 +13,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,20 +31,24 @@ from fnx.core.support.errors import ArgumentError, FnxError, kernel_label
 from fnx.transforms.dispatch.executable import CachedTrace, Executable
 
 _WARM_UP_CALLS = 2  # after them, workers are awake and memory is allocated
+_LEAST_CALLS, _ENOUGH_SECONDS = 3, 0.05  # recorded of several calls, even if they take longer
 _MAX_DRAWN = 65_521  # random numbers drawn; they repeat beyond that
 
 RunTimes = tuple[float | None, int]  # the mean nanoseconds of a run, if known, and their number
 
 
-def record_timeline(cached_trace: CachedTrace, executable: Executable, avals: Sequence[Any],
-                    arguments: Sequence[Any] = ()) -> RunTrace:
+def record_timelines(cached_trace: CachedTrace, executable: Executable, avals: Sequence[Any],
+                     arguments: Sequence[Any] = (), most: int = 1) -> list[RunTrace]:
     """Run a program and record its kernels.
+
+    The calls recorded are ``most``, or fewer if they take long, but at least three of many.
 
     Args:
         cached_trace: the trace.
         executable: its program.
         avals: (shape, dtype, weak) of the arguments.
         arguments: the arguments, or ShapeDtypeStructs of them; () if none are available.
+        most: the number of calls to record, without those that warm up.
 
     Raises:
         ArgumentError: the program may not be run for inspection, or a profile is being recorded.
@@ -57,21 +66,26 @@ def record_timeline(cached_trace: CachedTrace, executable: Executable, avals: Se
     for storage in ins:
         storage.is_aliased = True  # so that no call overwrites them
     ins += cached_trace.storages
-    for calls in (_WARM_UP_CALLS, 1):
+    recorded: list[RunTrace] = []
+    begun = time.monotonic()
+    for i in range(_WARM_UP_CALLS + most):
+        if i >= _WARM_UP_CALLS + _LEAST_CALLS and time.monotonic() - begun > _ENOUGH_SECONDS:
+            break
         stop = device.record()
         try:
-            for _ in range(calls):
-                executable.run(ins)
+            executable.run(ins)
             device.synchronize()
         finally:
-            recorded: RunTrace = stop()
-    return recorded
+            recorded.append(stop())
+    return recorded[_WARM_UP_CALLS:]
 
 
-def run_times(commands: UOp, trace: RunTrace) -> list[RunTimes]:
+def run_times(commands: UOp, traces: Sequence[RunTrace]) -> list[RunTimes]:
     """Return for each EXEC of a program the mean time of a run, and the number of runs in a call.
 
-    EXECs of one name and line share what ran under these if data decides what runs.
+    A run, such as that in iteration 3 of a loop, has its shortest time in several calls: what took
+    the processor from it in one call did not in another. If data decides what runs, EXECs of one
+    name and line share what ran under these, and have the shortest of the means of the calls.
 
     Raises:
         ArgumentError: too much ran to be recorded, and data decides how often each kernel runs.
@@ -79,22 +93,43 @@ def run_times(commands: UOp, trace: RunTrace) -> list[RunTimes]:
     execs = accessors.execs_in_loops(commands)
     keys: list[Any] = list(range(len(execs)))
     order = _run_order(commands, itertools.count())
-    ran: list[Any] | None = order
-    if order is None and trace.lost:
-        raise ArgumentError(f"expected at most {len(trace.runs):,} runs of kernels, got "
-                            f"{trace.lost:,} more", hint="use smaller arguments")
-    if order is None or len(order) != len(trace.runs):
-        keys = [run.arg.label for run, _ in execs]
-        ran = [kernel_label(run.name, run.locs) for run in trace.runs]
     spent: dict[Any, list[int]] = {}
-    for key, run in zip(ran or (), trace.runs):
-        spent.setdefault(key, []).append(run.stop - run.start)
+    if order is not None and all(len(order) == len(trace.runs) for trace in traces):
+        for key, *runs in zip(order, *[trace.runs for trace in traces]):
+            spent.setdefault(key, []).append(min([run.stop - run.start for run in runs]))
+        return _means(execs, keys, spent, True)
+    keys = [run.arg.label for run, _ in execs]
+    times: list[RunTimes] = []
+    for trace in traces:
+        if order is None and trace.lost:
+            raise ArgumentError(f"expected at most {len(trace.runs):,} runs of kernels, got "
+                                f"{trace.lost:,} more", hint="use smaller arguments")
+        spent = {}
+        for run in trace.runs:
+            spent.setdefault(kernel_label(run.name, run.locs), []).append(run.stop - run.start)
+        latest = _means(execs, keys, spent, order is not None)
+        times = list(map(_shorter, times, latest)) if times else latest
+    return times
+
+
+def slowdown(traces: Sequence[RunTrace], shortest: float) -> float:
+    """Return how many times as long as the shortest times of its runs a typical call took."""
+    totals = [sum([run.stop - run.start for run in trace.runs]) for trace in traces]
+    return statistics.median(totals) / shortest if totals and shortest else 1.0
+
+
+def _means(execs: Sequence[tuple[UOp, Sequence[UOp]]], keys: Sequence[Any],
+           spent: Mapping[Any, Sequence[int]], is_fixed: bool) -> list[RunTimes]:
+    """Return the times of EXECs, given those of all runs under their keys.
+
+    ``is_fixed``: the number of runs of each does not depend on data.
+    """
     sharers = Counter(keys)
     times: list[RunTimes] = []
     for key, (_, loops) in zip(keys, execs):
         some = spent.get(key, [])
         mean = sum(some) / len(some) if some else None
-        times.append((mean, known_runs(loops)) if order is not None else
+        times.append((mean, known_runs(loops)) if is_fixed else
                      (mean or 0.0, round(len(some) / sharers[key])))
     return times
 
@@ -104,7 +139,7 @@ def known_runs(loops: Sequence[UOp]) -> int:
     return math.prod([loop.arg.trips for loop in loops if loop.arg.trips is not None])
 
 
-def shorter(first: RunTimes, second: RunTimes) -> RunTimes:
+def _shorter(first: RunTimes, second: RunTimes) -> RunTimes:
     """Return the shorter of the times of an EXEC in two calls."""
     return first if second[0] is None or first[0] is not None and first[0] <= second[0] else second
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.ir import dtypes, low_precision
+from fnx.core.ir.kernel_code import RunTrace
 from fnx.core.ir.peak_rates import PeakRates
 from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError
@@ -136,6 +138,59 @@ def test_what_each_kernel_costs() -> None:
     assert all(rate > 0 for _, rate in found.limits.flops)
     wide = fnx.jit(lambda x: x @ x).lower(np.ones((64, 64), "f8")).roofline(measured=False)
     assert all(row.measured is None and row.limit is None for row in wide.rows)
+
+
+def preempted(traces: Sequence[RunTrace], nanoseconds: int) -> list[RunTrace]:
+    """Let another program take the processor in each call for a while: in call i from run i."""
+    return [trace.replace(runs=[run.replace(stop=run.stop + nanoseconds * (i == k))
+                                for k, run in enumerate(trace.runs)])
+            for i, trace in enumerate(traces)]
+
+
+def test_a_kernel_that_lost_the_processor_is_not_called_slow(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a loop and outside, in each of the calls that are timed."""
+    def f(w: Any, x: Any) -> Any:
+        h, _ = lax.scan(lambda h, xt: (jnp.sort(jnp.tanh(h @ w) + xt), None), x[0], x)
+        return (x @ w).sum() + h
+    lowering = fnx.jit(f).lower(jnp.eye(300) / 2, jnp.ones((20, 300)))
+    recorded = lowering._recorded(1) * 3  # a clock that says the same in each call
+    monkeypatch.setattr(lowering, "_recorded", lambda most: recorded)
+    quiet = lowering.roofline()
+    monkeypatch.setattr(lowering, "_recorded", lambda most: preempted(recorded, 10 ** 9))
+    busy = lowering.roofline()
+    for row, other in zip(quiet.rows, busy.rows, strict=True):
+        assert row.runs == other.runs and row.measured == other.measured
+    assert busy.total < 10 ** 9 < busy.slowdown * busy.total and quiet.slowdown == 1
+    lowering.show()
+    assert "this machine is busy" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_lookup_reads_some_rows_of_its_table() -> None:
+    """Bytes are those that a kernel reads and writes, in a program from the disk cache, too."""
+    def f(table: Any, i: Any) -> Any:
+        return table[i] * 2, lax.dynamic_slice(table, (i[0], 0), (9, 16)) + 1
+    table, i = jnp.ones((10_000, 16)), jnp.arange(50)
+    rows = fnx.jit(f).lower(table, i).roofline(measured=False).rows
+    assert sum(row.nbytes for row in rows) < 20_000
+    written = fnx.jit(lambda t, i: t.at[i].add(1.0), donate_argnums=0)
+    assert all(row.nbytes < 20_000 for row in written.lower(table, i).roofline(False).rows)
+    whole, = fnx.jit(lambda t: t[1:] + t[:-1]).lower(table).roofline(measured=False).rows
+    assert whole.nbytes == 3 * 4 * 16 * 9_999
+    for _ in range(2):  # the second time as LINKED
+        seen = fnx.profile(fnx.jit(f))(table, i)
+        assert sum(row.nbytes for row in seen.kernels) < 20_000
+        fnx.clear_caches()
+
+
+def test_nothing_in_a_short_call_is_worth_a_look(monkeypatch: pytest.MonkeyPatch,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    lowering = fnx.jit(jnp.sin).lower(jnp.ones(3))
+    recorded = [trace.replace(runs=[run.replace(stop=run.start + 9000) for run in trace.runs])
+                for trace in lowering._recorded(1)]
+    monkeypatch.setattr(lowering, "_recorded", lambda most: recorded)
+    lowering.show()
+    assert "look here first" not in capsys.readouterr().out
 
 
 def test_the_type_of_the_arithmetic_says_which_limit_counts() -> None:
