@@ -224,16 +224,16 @@ class Profile(Generic[R]):
             suffix = f" ({row.line})" if by == "kernel" and row.line else ""
             suffix += f" on {row.device}" if by == "kernel" and row.device != "cpu" else ""
             lines.append(
-                f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
+                f"{ns / 1e6:10.4f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
                 f"{_rate(row, row.flops / 1e6, 2):>10} {row.nbytes / ns:7.1f} "
                 f"{_rate(row, row.flops / ns, 1):>8} "
                 f"{_percent(_roofline_fraction(row, machine_limits)):>6} {row.busy / ns:5.2f}  "
                 f"{row.name}{suffix}")
         if len(rows) > most:
             remaining = sum(row.nanoseconds for row in rows[most:])
-            lines.append(f"{remaining / 1e6:10.3f} {100 * remaining / total:5.1f}  "
+            lines.append(f"{remaining / 1e6:10.4f} {100 * remaining / total:5.1f}  "
                          f"{len(rows) - most} more")
-        lines += [f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {'':57}{what}" for what, ns in (
+        lines += [f"{ns / 1e6:10.4f} {100 * ns / total:5.1f} {'':57}{what}" for what, ns in (
             ("between kernels", self.gaps), *self.outside_parts.items()) if ns]
         note = high_limit_note([_roofline(row, machine_limits) for row in rows[:most]])
         return "\n".join([*lines, *[note] * bool(note)])

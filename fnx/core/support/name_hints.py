@@ -69,11 +69,11 @@ CURES_OF_ARRAYS: Mapping[str, str] = {
     dim ndimension: read x.ndim
     type dtype_: read x.dtype; write x.astype(dtype) to convert
     float: write x.astype("float32")
-    double: write x.astype("float64"), after fnx.config.update("jax_enable_x64", True)
+    double: write x.astype("float64")
     half: write x.astype("float16")
     bfloat16: write x.astype("bfloat16")
     int: write x.astype("int32")
-    long: write x.astype("int64"), after fnx.config.update("jax_enable_x64", True)
+    long: write x.astype("int64")
     bool: write x.astype(bool)
     type_as: write x.astype(other.dtype)
     contiguous: every array is contiguous: leave this out

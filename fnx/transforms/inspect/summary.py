@@ -100,7 +100,7 @@ def _contents(lowering: LoweringLike) -> list[str]:
 
 
 def _kernel_lines(costs: Roofline) -> list[str]:
-    rows = sorted(costs.rows, key=lambda row: row.total, reverse=True)
+    rows = _grouped(costs)
     total = costs.total or 1.0
     measured = all(row.measured is not None for row in rows)
     lines = [f"{'time' if measured else 'predicted':>10} {'%':>4} {'runs':>6} {'FLOP':>8} "
@@ -135,8 +135,8 @@ def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]
     whole, longest = sum(times.values()), max(times, key=lambda name: times[name], default="")
     if whole > _LONG_COMPILE_MS and times[longest] > _LARGE_SHARE * whole:
         lines.append(f"compiling took {whole / 1e3:.1f} s, {100 * times[longest] / whole:.0f}% of "
-                     f"it in {longest}, once for each signature: a Python loop compiles faster as "
-                     "fnx.lax.scan")
+                     f"it in {longest}, once for each signature: if a Python loop made many of its "
+                     "kernels, fnx.lax.scan compiles faster")
     note = high_limit_note([(row.bound, row.limit) for row in costs.rows])
     lines += [note] * bool(note)
     if costs.slowdown > _BUSY:
@@ -152,10 +152,26 @@ def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]
     return lines
 
 
+def _grouped(costs: Roofline) -> list[KernelCost]:
+    """Return the costs, those of equal kernels of one line as one, such as of a Python loop that
+    was unrolled; the longest first."""
+    groups: dict[Any, list[KernelCost]] = {}
+    for row in costs.rows:
+        groups.setdefault((row.name, row.line, row.loops, row.flops, row.nbytes, row.bound,
+                           row.measured is None), []).append(row)
+    result = []
+    for rows in groups.values():
+        runs = sum([row.runs for row in rows])
+        mean = sum([row.total for row in rows]) / runs if runs else 0.0
+        result.append(rows[0].replace(runs=runs, predicted=mean) if rows[0].measured is None else
+                      rows[0].replace(runs=runs, measured=mean))
+    return sorted(result, key=lambda row: row.total, reverse=True)
+
+
 def _long_kernels(costs: Roofline) -> list[str]:
     """Return the kernels that take long, far from the limits of the machine, and what may help."""
     lines = []
-    for row in sorted(costs.rows, key=lambda row: row.total, reverse=True):
+    for row in _grouped(costs):
         if costs.total < _SHORT_CALL_NS:
             break
         share = row.total / (costs.total or 1.0)

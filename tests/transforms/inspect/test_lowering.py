@@ -58,8 +58,8 @@ def test_all_steps_are_shown_in_one_call(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_summary_is_short_and_says_what_is_worth_a_look(
         capsys: pytest.CaptureFixture[str]) -> None:
     def deep(x: Any) -> Any:
-        for i in range(40):
-            x = jnp.tanh(x @ (x + i))
+        for i in range(15):  # no two kernels are equal
+            x = jnp.tanh(x @ jnp.full((x.shape[1], 20 + i), x[0, 0]))
         return x
     lines = {}
     for name, lowering in {
@@ -181,6 +181,22 @@ def test_a_lookup_reads_some_rows_of_its_table() -> None:
         seen = fnx.profile(fnx.jit(f))(table, i)
         assert sum(row.nbytes for row in seen.kernels) < 20_000
         fnx.clear_caches()
+
+
+def test_equal_kernels_of_one_line_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of a Python loop takes the time of all its kernels, and is worth a look for that."""
+    def f(x: Any) -> Any:
+        for _ in range(8):
+            x = jnp.sort(jnp.tanh(x), -1)
+        return x
+    lowering = fnx.jit(f).lower(jnp.ones((300, 200)))
+    assert len(lowering.roofline(measured=False).rows) == 16
+    lowering.show()
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines() if "test_lowering.py:" in line]
+    assert sorted(row[3] for row in rows if "takes" not in row) == ["8", "8"], shown
+    assert sum(float(row[2]) for row in rows if "takes" not in row) == pytest.approx(100, abs=2)
+    assert "sort (test_lowering.py:" in shown and "of the time in a library routine" in shown
 
 
 def test_nothing_in_a_short_call_is_worth_a_look(monkeypatch: pytest.MonkeyPatch,
