@@ -230,6 +230,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "key of another shape": (
         lambda: random.normal(random.split(random.key(0)), (2,)), errors.ShapeError, ValueError,
         "expected one key, got keys of shape (2,)", "fnx.vmap"),
+    "a shape as several arguments": (
+        lambda: jnp.zeros(2, 3), errors.DTypeError, TypeError, "zeros: expected a dtype, got 3",
+        "a shape is one argument, such as (2, 3)"),
     "a seed as key": (
         lambda: random.normal(0, (2,)), errors.DTypeError, TypeError,
         "normal: expected a key, got the number 0", "fnx.random.key(0)"),

@@ -83,6 +83,16 @@ def test_a_method_of_other_libraries_has_a_cure(name: str, cure: str) -> None:
         assert cure in fix
 
 
+@pytest.mark.parametrize("path, cure", [
+    ("fnx.no_grad", "fnx.lax.stop_gradient(x)"), ("jnp.tensor", "fnx.numpy.asarray(data)"),
+    ("nn.Linear", "flax or equinox"), ("fnx.optim", "optax"), ("fnx.show", ".lower(x).show()"),
+    ("fnx.manual_seed", "fnx.random.key(seed)"), ("nn.cross_entropy", "fnx.nn.log_softmax"),
+    ("fnx.cuda", 'fnx.devices("cuda")'), ("config.debug_nans", "fnx.debug_nans()"),
+    ("random.manual_seed", "did you mean 'key'?")])
+def test_what_other_libraries_have_in_a_module_has_a_cure(path: str, cure: str) -> None:
+    assert cure in message(path)
+
+
 @pytest.mark.parametrize("name, cure", [
     ("show", "f.lower(x).show()"), ("view", "f.lower(x).view()"),
     ("compile", "f.lower(x).compile()"), ("profile", "fnx.profile(f)(x)"),
@@ -107,7 +117,8 @@ def test_what_has_a_cure_is_not_there() -> None:
 
 def named() -> Iterator[str]:
     """Yield each name of fnx and of NumPy that a cure says to write."""
-    for cures in (name_hints.CURES_OF_ARRAYS, name_hints.CURES_OF_FUNCTIONS):
+    for cures in (name_hints.CURES_OF_ARRAYS, name_hints.CURES_OF_FUNCTIONS,
+                  name_hints.CURES_OF_MODULES):
         for cure in cures.values():
             yield from re.findall(r"\b(?:fnx|numpy)(?:\.\w+)+", cure)
 

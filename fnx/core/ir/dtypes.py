@@ -228,7 +228,8 @@ def _from_numpy(spec: Any) -> DType:
         np_dtype = np.dtype(spec)
     except TypeError as e:
         raise DTypeError(f"expected a dtype, got {spec!r}",
-                         hint="use fnx.numpy.float32, a NumPy dtype or a name") from e
+                         hint="a shape is one argument, such as (2, 3)" if type(spec) is int else
+                         "use fnx.numpy.float32, a NumPy dtype or a name") from e
     dtype = _BY_NUMPY.get(np_dtype)
     if dtype is None:
         dtype = LOW_PRECISION.get(np_dtype.name)

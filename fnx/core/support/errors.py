@@ -15,7 +15,7 @@ from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 from fnx.core.support.line_visits import recording
-from fnx.core.support.name_hints import SYNONYMS
+from fnx.core.support.name_hints import CURES_OF_MODULES, SYNONYMS
 from fnx.core.support.process import load
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
@@ -383,8 +383,9 @@ class UnknownNameError(FnxError, AttributeError):
         synonym = SYNONYMS.get(self.missing, "")
         short = synonym.rpartition(".")[2]
         synonym = short if short in known else synonym
-        self.hint = self.hint or (f"did you mean {synonym!r}?" if synonym in known or "." in synonym
-                                  else suggestion(self.missing, known)) or self.otherwise
+        cure = f"did you mean {synonym!r}?" if synonym in known or "." in synonym else \
+            CURES_OF_MODULES.get(self.missing) or suggestion(self.missing, known)
+        self.hint = self.hint or cure or self.otherwise
         return super().__str__()
 
 

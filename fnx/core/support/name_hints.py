@@ -155,6 +155,34 @@ f(fnx.device_put(x, device))
 argument, f(params, x)
     """)
 
+CURES_OF_MODULES: Mapping[str, str] = _rows("""
+    Linear Dense Embedding LayerNorm BatchNorm Conv Conv1d Conv2d Sequential Module LSTM GRU: \
+fnx has functions and no layers: write x @ w + b, or use those of flax or equinox \
+(docs/guide/training.md)
+    Dropout dropout: write fnx.numpy.where(fnx.random.bernoulli(key, 0.9, x.shape), x / 0.9, 0)
+    optim optimizers Adam SGD AdamW sgd adam adamw: use optax (docs/guide/training.md), or write \
+fnx.tree.map(lambda w, g: w - rate * g, params, gradients)
+    cross_entropy CrossEntropyLoss nll_loss: write -fnx.numpy.mean(fnx.numpy.take_along_axis(\
+fnx.nn.log_softmax(logits), labels[:, None], 1))
+    mse_loss MSELoss: write fnx.numpy.mean((y - target) ** 2)
+    l1_loss L1Loss: write fnx.numpy.mean(fnx.numpy.abs(y - target))
+    functional: read fnx.nn
+    tensor as_tensor from_numpy asnumpy: write fnx.numpy.asarray(data)
+    Tensor FloatTensor: the class is fnx.Array; write fnx.numpy.asarray(data) to make one
+    no_grad inference_mode set_grad_enabled enable_grad: nothing is recorded outside of fnx.grad; \
+in it write fnx.lax.stop_gradient(x)
+    autograd: write fnx.grad(loss)(params)
+    manual_seed: write key = fnx.random.key(seed), and pass it, or what fnx.random.split gives
+    device get_default_device: write fnx.devices("cpu")[0]; fnx.config.device = "cuda" changes \
+the default
+    cuda is_available: write fnx.devices("cuda"), or fnx.config.device = "cuda"
+    show view: write fnx.jit(f).lower(x).show()
+    compile njit: write fnx.jit(f)
+    prange: write fnx.vmap(f)(x), or fnx.lax.fori_loop(0, n, body, start)
+    debug_nans jax_debug_nans: write with fnx.debug_nans():, or set fnx.config.check = "nan"
+    debug_infs jax_debug_infs: write with fnx.debug_infs():, or set fnx.config.check = "inf"
+    """)
+
 # Names of JAX that programs ask for and fnx does not have: what to do instead.
 CURES_OF_JAX: Mapping[str, str] = {
     f"jax.export.{name}": "shapes of exported functions are fixed: export one function for each "
