@@ -46,6 +46,10 @@ class Visit:
         constants: Python numbers and strings that it assigned.
         sources: variables that hold an input of a trace: (name, LEAF, whether an argument).
         names_arrays: whether it assigned an array.
+        held: variables that hold something else since this line, or since before it: objects and
+            arrays of the trace; ``held_before`` are those of the latter.
+        names: of all variables of its function.
+        module: the names of its module.
     """
 
     def __init__(self, loc: tuple[str, int], number: int, function: str, frame: int, depth: int,
@@ -58,12 +62,17 @@ class Visit:
         self.constants: dict[str, Any] = {}
         self.sources: list[tuple[str, UOp, bool]] = []
         self.names_arrays = False
+        self.held: dict[str, Any] = {}
+        self.held_before: dict[str, Any] = {}
+        self.names: tuple[str, ...] = ()
+        self.module: dict[str, Any] = {}
 
     def derivative(self, number: int, kind: str) -> Visit:
         """Return the execution of this line's derivative."""
         visit = Visit(self.loc, number, self.function, self.frame, self.depth, self.trace,
                       self.caller)
         visit.of, visit.kind = self.of or self, f"{kind} of {self.kind}" if self.kind else kind
+        visit.names, visit.module = self.names, self.module
         return visit
 
     def callers(self) -> list[Visit]:

@@ -12,9 +12,11 @@ Files of installed libraries are not the user's: what they make belongs to the l
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import itertools
 import linecache
+import operator
 import os
 import sys
 import sysconfig
@@ -135,6 +137,9 @@ class LineRecorder:
         visit = Visit((frame.f_code.co_filename, line), next(self._counter), frame.f_code.co_name,
                       state.number, state.depth, scopes[-1].start_number if scopes else 0,
                       state.caller, is_first=state.visit is None)
+        code = frame.f_code
+        visit.names = code.co_varnames + code.co_cellvars + code.co_freevars
+        visit.module = frame.f_globals
         self.visits[visit.number] = visit
         if state.visit is None:  # the arguments
             self._name_changes(frame, state, visit, at_start=True)
@@ -152,9 +157,12 @@ class LineRecorder:
     def _name_changes(self, frame: FrameType, state: _Frame, visit: Visit, *,
                       at_start: bool = False) -> None:
         for name, value in frame.f_locals.items():
-            if name not in state.variables or state.variables[name] is not value:
+            if type(value) in (list, dict) and len(value) <= MAX_LEAVES:
+                value = copy.copy(value)  # as it is now
+            if name not in state.variables or not _is_same(state.variables[name], value):
                 state.variables[name] = value
                 if not name.startswith("."):
+                    (visit.held_before if at_start else visit.held)[name] = value
                     self._name_leaves(visit, name, value, at_start)
 
     def _name_leaves(self, visit: Visit, name: str, value: Any, at_start: bool = False) -> None:
@@ -386,6 +394,15 @@ def _in_open_traces(node: UOp) -> list[UOp]:
         node = value
         nodes.append(node)
     return nodes
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    """Return whether a variable holds the same object, or a list or dict of the same objects."""
+    if type(now) is not type(before) or type(now) not in (list, dict):
+        return before is now
+    if type(now) is dict:
+        return before.keys() == now.keys() and all(before[key] is now[key] for key in now)
+    return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
 class _Body:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import cmd
 import inspect
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from fnx.core.levels.nan_debugger import decode_values
 from fnx.core.support.errors import ArgumentError
 from fnx.transforms.inspect import step_views
 from fnx.transforms.inspect.step_session import StepSession
@@ -44,6 +44,22 @@ class StepPrompt(cmd.Cmd):
         self._say(self.session if step is None else step)
         return step is None
 
+    def _go(self, on: Callable[[], Step | None]) -> bool:
+        """Go on and show where it stopped. After a Ctrl-C it stops at the next line; a second one
+        is raised."""
+        def stop_soon(*signal_and_frame: Any) -> None:
+            if self.session.stop_soon:
+                raise KeyboardInterrupt
+            self.session.stop_soon = True
+
+        if threading.current_thread() is not threading.main_thread():
+            return self._show(on())
+        before = signal.signal(signal.SIGINT, stop_soon)
+        try:
+            return self._show(on())
+        finally:
+            signal.signal(signal.SIGINT, before)
+
     def precmd(self, line: str) -> str:
         """Show a command that was not typed in a terminal, so that the output reads like one."""
         if self.echoes:
@@ -51,7 +67,7 @@ class StepPrompt(cmd.Cmd):
         return line
 
     def onecmd(self, line: str) -> bool:
-        """Run a command; the end of input and a Ctrl-C quit."""
+        """Run a command; the end of input quits."""
         return self.do_quit("") if line == "EOF" else super().onecmd(line)
 
     def default(self, line: str) -> None:
@@ -60,23 +76,23 @@ class StepPrompt(cmd.Cmd):
 
     def do_step(self, arg: str) -> bool:
         """s(tep): go to the next line, also into functions and loops."""
-        return self._show(self.session.step())
+        return self._go(self.session.step)
 
     def do_next(self, arg: str) -> bool:
         """n(ext): go to the next line of this function, over calls and loops."""
-        return self._show(self.session.next())
+        return self._go(self.session.next)
 
     def do_out(self, arg: str) -> bool:
         """o(ut): go to the line of the caller."""
-        return self._show(self.session.out())
+        return self._go(self.session.out)
 
     def do_run(self, arg: str) -> bool:
         """r(un) or c(ontinue): go to a breakpoint or to the end."""
-        return self._show(self.session.run())
+        return self._go(self.session.run)
 
     def do_nan(self, arg: str) -> bool:
         """nan: go to the next line with a NaN, or with an infinite derivative."""
-        return self._show(self.session.first_nan())
+        return self._go(self.session.first_nan)
 
     def do_break(self, arg: str) -> None:
         """b(reak) [LINE | FILE:LINE | FUNCTION] [if nan | if inf | if EXPRESSION]: stop there in
@@ -106,12 +122,15 @@ class StepPrompt(cmd.Cmd):
             self._say("\n".join(step_views.source_text(self.session.current, LISTED)))
 
     def _variables(self) -> dict[str, Any]:
+        """Return the variables that are shown; then those without a value in the graph, but for
+        functions and modules."""
         frames = self.session.frames
-        return frames[-1 - self.n_up][1] if frames else {}
-
-    def _shown(self) -> dict[str, Any]:
-        """Return the variables, decoded if their type is storage-only."""
-        return {name: decode_values(x) for name, x in self._variables().items()}
+        if not frames:
+            return {}
+        shown = frames[-1 - self.n_up][1]
+        return shown | {name: x for name, x in self.session.known_variables(self.n_up).items()
+                        if name not in shown and not callable(x) and not inspect.ismodule(x)
+                        and not any(key.startswith((f"{name}[", f"{name}.")) for key in shown)}
 
     def _go_up(self, by: int) -> None:
         frames = self.session.frames
@@ -130,16 +149,18 @@ class StepPrompt(cmd.Cmd):
         self._go_up(-1)
 
     def do_print(self, arg: str) -> None:
-        """p(rint) EXPRESSION: print the value of an expression over the variables, or of a name
-        that is shown, such as: derivative of h."""
-        shown = self._shown()
-        if arg in shown:
-            self._say(shown[arg])
+        """p(rint) EXPRESSION: print the value of an expression over the variables and the names of
+        the module, or of a name that is shown, such as: derivative of h."""
+        names = self.session.names(self.n_up)
+        if arg in names:
+            self._say(names[arg])
             return
         try:
-            value = eval(arg, {"np": np}, shown)
+            value = eval(arg, names)
         except NameError as error:
-            self._say(f"NameError: {error}: neither a command nor a variable; vars lists these")
+            self._say(f"{error.name} has no value here: the result does not need it, or its line "
+                      "has not run" if self.session.without_value(str(error.name), self.n_up) else
+                      f"NameError: {error}: neither a command nor a variable; vars lists these")
             return
         except Exception as error:  # what the user typed
             self._say(f"{type(error).__name__}: {error}")
@@ -189,9 +210,13 @@ def interact(session: StepSession, **streams: Any) -> None:
     prompt._say(f"{session.name}: {', '.join(COMMANDS)}; help explains them.\n"
                 "The arrow is at the line that has just run: its values follow.")
     prompt._show(session.current or session.step())
-    if not session.done:
+    at_prompt = not session.done
+    while at_prompt:
         try:
             prompt.cmdloop()
+            at_prompt = False
         except KeyboardInterrupt:
-            prompt._say("")
+            if session.is_broken:
+                raise
+            prompt._say("\nCtrl-C: q leaves the prompt")
 

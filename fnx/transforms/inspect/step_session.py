@@ -16,7 +16,7 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import to_concrete
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.levels import interp
-from fnx.core.levels.line_steps import LineSteps
+from fnx.core.levels.line_steps import LineSteps, Visit
 from fnx.core.levels.nan_debugger import decode_values
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError
@@ -61,8 +61,8 @@ class Breakpoint:
         return not self.location or self.location == function or \
             number == str(line) and file.endswith(name)
 
-    def holds(self, step: Step, variables: dict[str, Any]) -> bool:
-        """Whether to stop at a step.
+    def holds(self, step: Step, names: Callable[[], dict[str, Any]]) -> bool:
+        """Whether to stop at a step, by the names that an expression may use there.
 
         As in Python's debugger, an expression that raises stops, and ``error`` says what it raised.
         It does not stop where a variable of the expression has no value yet.
@@ -77,8 +77,7 @@ class Breakpoint:
             assert callable(self.condition)
             return bool(np.any(self.condition(step)))
         try:
-            values = {name: decode_values(x) for name, x in variables.items()}
-            holds = bool(np.any(eval(self.code, {"np": np, "step": step}, values)))
+            holds = bool(np.any(eval(self.code, names() | {"step": step})))
         except Exception as error:  # of the user's expression
             text = f"{type(error).__name__}: {error}"
             if isinstance(error, NameError):
@@ -103,6 +102,8 @@ class StepSession:
         steps: all steps so far, without their values.
         breakpoints: where ``run`` stops.
         done: whether the function has returned.
+        stop_soon: set while it goes on, it stops at the next line.
+        is_broken: whether Ctrl-C ended a line in the middle, so that it cannot go on.
     """
 
     def __init__(self, name: str, recorder: LineRecorder, closed: ClosedFunction,
@@ -119,6 +120,11 @@ class StepSession:
         self.current: Step | None = None
         self._notes: list[str] = []
         self.breakpoints: list[Breakpoint] = []
+        self.stop_soon = self.is_broken = False
+        self._lines_of: dict[int, list[Visit]] = {}
+        for visit in recorder.visits.values():
+            if not visit.kind:
+                self._lines_of.setdefault(visit.frame, []).append(visit)
 
     # ---- going on
 
@@ -132,6 +138,9 @@ class StepSession:
             return None
         try:
             stop = next(self._stops)
+        except KeyboardInterrupt:
+            self.is_broken = True
+            raise
         except StopIteration as end:
             self._outs, self.current = end.value, None
             return None
@@ -167,7 +176,7 @@ class StepSession:
         active = [*extra, *self.breakpoints]
         for b in active:
             b.error = ""
-        step = self._run_to(lambda step: any(b.holds(step, self.variables) for b in active))
+        step = self._run_to(lambda step: any(b.holds(step, self.names) for b in active))
         errors = [(b.condition, b.error if step else b.unknown) for b in active]
         notes = [f"condition {condition!r}: {error}" for condition, error in errors if error]
         if step is not None:
@@ -207,8 +216,9 @@ class StepSession:
         return self._run_to(lambda step: step.has("inf" if step.kind else "nan"))
 
     def _run_to(self, holds: Callable[[Step], bool]) -> Step | None:
+        self.stop_soon = False
         while (step := self.step()) is not None:
-            if holds(step):
+            if holds(step) or self.stop_soon:
                 return step
         return None
 
@@ -237,6 +247,45 @@ class StepSession:
                 values |= self._variables.get((visit.depth, visit.frame), {})
             frames.append((visit.function, values))
         return [*frames, (step.function, dict(self._variables[self._frame]))]
+
+    def names(self, n_up: int = 0) -> dict[str, Any]:
+        """The names that an expression may use in the current function, or in one of its callers:
+        those of its variables, with arrays as NumPy arrays, and of its module."""
+        if self.current is None:
+            return {"np": np}
+        visit = self._visit_of(n_up)
+        module = {name: x for name, x in visit.module.items() if name not in visit.names}
+        return {"np": np} | module | self.known_variables(n_up)
+
+    def known_variables(self, n_up: int = 0) -> dict[str, Any]:
+        """The variables of the current function or of one of its callers, also those that hold no
+        value of the graph: objects, and containers with the arrays that have a value."""
+        shown = {name: decode_values(x) for name, x in self.frames[-1 - n_up][1].items()}
+        known = {name: x for name, x in [(name, step_views.with_values(name, x, shown))
+                                         for name, x in self._held(n_up).items()]
+                 if x is not step_views.NO_VALUE}
+        return known | shown
+
+    def without_value(self, name: str, n_up: int = 0) -> bool:
+        """Whether a name is a variable that has no value at the current step."""
+        return self.current is not None and name in self._visit_of(n_up).names and \
+            name not in self.known_variables(n_up)
+
+    def _visit_of(self, n_up: int) -> Visit:
+        assert self.current is not None
+        return self.current.callers[-n_up].visit if n_up else self.current.visit
+
+    def _held(self, n_up: int) -> dict[str, Any]:
+        """Return what tracing saw in the variables of a function, up to its current line; at a
+        derivative, when the function returned."""
+        visit, held = self._visit_of(n_up), dict[str, Any]()
+        for line in self._lines_of.get(visit.frame, ()):
+            if not visit.kind and line.number > visit.number:
+                break
+            held |= line.held_before
+            if not n_up or line.number < visit.number:  # a line that calls has not ended
+                held |= line.held
+        return held
 
     @property
     def result(self) -> Any:

@@ -9,17 +9,23 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from fnx.core.array import tree
+from fnx.core.array.array import Array
+from fnx.core.ir import ops
 from fnx.core.ir.dtypes import NDArray, as_dtype
+from fnx.core.ir.uop import toposort
+from fnx.core.levels import interp
 from fnx.core.levels.line_steps import Caller, Stop
 from fnx.core.levels.loop_iterations import Iteration
 from fnx.core.levels.nan_debugger import decode_values, is_bad
-from fnx.core.support.errors import format_location
+from fnx.core.support.errors import FnxError, format_location
 
 MAX_SHOWN = 6  # elements that are printed one by one
 CONTEXT = 2  # lines around the current one
@@ -41,10 +47,11 @@ class Step:
         depth: how many functions are around it.
         number: counts the steps from 1.
         notes: what conditions of breakpoints raised here.
+        visit: its execution while tracing.
     """
 
     def __init__(self, stop: Stop, number: int) -> None:
-        visit = stop.visit
+        self.visit = visit = stop.visit
         self.file, self.line = visit.loc
         self.function, self.kind, self.depth = visit.function, visit.kind, visit.depth
         self.values: dict[str, NDArray] = dict(stop.values)
@@ -65,9 +72,9 @@ class Step:
 
 
 def summarize(value: Any) -> str:
-    """Return type and contents of an array in one line; a Python number or string as it is."""
-    if isinstance(value, bool | int | float | complex | str):
-        return repr(value)
+    """Return type and contents of an array in one line; any other object as it is, but short."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return reprlib.repr(value)
     array = decode_values(value)
     kind = f"{as_dtype(np.asarray(value).dtype).name}{list(array.shape)}"
     if array.size <= MAX_SHOWN:
@@ -78,6 +85,54 @@ def summarize(value: Any) -> str:
     if array.dtype.kind == "c":
         return f"{kind}  |z| {_range(abs(array))}{_nonfinite(array)}"
     return f"{kind}  {_range(array)}{_nonfinite(array)}"
+
+
+class _NoValue:
+    """Stands for an array without a value."""
+
+    def __repr__(self) -> str:
+        return "(no value: the result does not need it, or its line has not run)"
+
+
+NO_VALUE = _NoValue()
+
+
+def with_values(name: str, value: Any, shown: Mapping[str, Any]) -> Any:
+    """Return what a variable holds, with a NumPy array in the place of each Array; NO_VALUE for one
+    without a value.
+
+    >>> with_values("pair", (1, "b"), {})
+    (1, 'b')
+    """
+    if type(value) is Array:
+        if name in shown:
+            return shown[name]
+        try:
+            return _own_value(value)
+        except FnxError:  # its memory was donated
+            return NO_VALUE
+    if not isinstance(value, list | tuple | dict) and not hasattr(value, "__dataclass_fields__"):
+        return value
+    leaves, structure = tree.flatten(value)
+    if not any(type(x) is Array for x in leaves):
+        return value
+    values = [with_values(name + tree.keystr(path), x, shown) if type(x) is Array else x
+              for path, x in zip(tree.paths(structure), leaves)]
+    try:
+        return structure.unflatten(values)
+    except Exception:  # of a class of the user's that takes no NumPy array
+        return NO_VALUE
+
+
+def _own_value(x: Array) -> Any:
+    """Return the value of an array that depends on no argument."""
+    node = x._uop
+    if node is not None:
+        sources = [n for n in toposort([node]) if not n.src]
+        if any(n.op in (ops.LEAF, ops.PARAM) for n in sources):
+            return NO_VALUE
+        return decode_values(interp.evaluate([node], {})[0])
+    return decode_values(x._numpy())
 
 
 def _range(array: NDArray) -> str:
