@@ -50,12 +50,15 @@ from fnx.core.ir.accessors import (
     indices,
     validity,
 )
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.rewrite import underlying_const
 
 ASSUMED_EXTENT = 512  # extent assumed if it is known only at run time
-SHORT_EXTENT = 4      # longest reduction that is unrolled, with lanes along its results
+ORDERED_TERMS = 8     # most terms of a float sum that are always added one by one, in order
+SHORT_EXTENT = ORDERED_TERMS  # longest reduction that is unrolled, with lanes along its results
 UNKNOWN_STRIDE = 1 << 20  # stride assumed if it is data, or known only at run time
 
 
@@ -75,6 +78,15 @@ def trip_count(r: UOp, step: int = 1) -> int | None:
 def is_short_range(r: UOp) -> bool:
     """Return whether a reduction over a range is unrolled, with lanes along its results."""
     return r.src[0].op is ops.CONST and extent(r) <= SHORT_EXTENT
+
+
+def is_ordered_sum(monoid: Op, dtype: DType, terms: int) -> bool:
+    """Return whether a reduction adds its terms one by one, in order, in whatever kernel it is.
+
+    So a short sum has the same bits wherever it is computed: a backward pass that computes a step
+    of a loop again comes to the same decisions (``error < tolerance``) as the forward pass.
+    """
+    return monoid in (ops.ADD, ops.MUL) and dtype.is_float and terms <= ORDERED_TERMS
 
 
 def is_static(r: UOp) -> bool:

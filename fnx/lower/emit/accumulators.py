@@ -42,7 +42,7 @@ from fnx.lower.analysis.conditions import match_masked_reduce
 from fnx.lower.emit import mma
 from fnx.lower.emit.expansion import Instance
 from fnx.lower.emit.loop_nest import Statement, is_statement
-from fnx.lower.emit.values import Values, reduced_values
+from fnx.lower.emit.values import Values, is_chain, reduced_values
 
 _MIN_RESULTS = 4  # results computed at once from which on one accumulator each suffices
 
@@ -84,11 +84,12 @@ class Accumulators(_LoopValues):
         """Return the instances that each accumulator adds, in order.
 
         With few results, each instance has its own accumulator. With enough results to hide the
-        latency of additions, the instances of a result share one.
+        latency of additions, the instances of a result share one; those of a short sum, too.
         """
         free = self.free(s)
         plain = value(s.node).op not in (ops.ARG_PAIR, ops.MMA)
-        if len(free) < _MIN_RESULTS or not plain or mma.is_tile_mma(value(s.node)):
+        is_shared = is_chain(s.node) or plain and len(free) >= _MIN_RESULTS
+        if not is_shared or mma.is_tile_mma(value(s.node)):
             return [[i] for i in self.instances(s)]
         closed = self.values.expansions[frozenset(s.closed)]
         return [closed.instances(outer) for outer in free]
@@ -143,7 +144,7 @@ class Accumulators(_LoopValues):
         else:
             for n, chain in enumerate(self.chains(s)):
                 for i in chain:
-                    self.held[s][n] = self._accumulate(s.node, self.held[s][n], i)
+                    self.held[s][n] = self.values.accumulate(s.node, self.held[s][n], i)
 
     def _select(self, s: Statement, key: UOp, index: UOp, instance: Instance) -> tuple[UOp, UOp]:
         """Return the better of (key, index) and those of this iteration."""
@@ -167,24 +168,6 @@ class Accumulators(_LoopValues):
                 lines.widen(mask, key.dtype.lanes), take))
         return (lines.across(ops.WHERE, key.dtype.scalar, (take, key_now, key)),
                 lines.across(ops.WHERE, index.dtype.scalar, (take, index_now, index)))
-
-    def _accumulate(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
-        lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
-        condition, reduced = match_masked_reduce(node) or (None, value(node))
-        truth = condition is None or self.values.truth(condition, instance)
-        if truth is False:
-            return accumulator
-        is_mul_add = lines.fma and monoid is ops.ADD and reduced.op is ops.MUL and dtype.is_float
-        is_mma = reduced.op is ops.MMA and monoid is ops.ADD
-        operands = [lines.widen(self.values.value(v, instance), dtype.lanes)
-                    for v in (reduced.src if is_mul_add or is_mma else (reduced,))]
-        combined = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if is_mul_add else \
-            lines.add(ops.MMA, dtype, (*operands, accumulator), reduced.arg) if is_mma else \
-            lines.apply_monoid(monoid, accumulator, operands[0])
-        if condition is None or truth:
-            return combined
-        mask = self.values.value(condition, instance)
-        return lines.across(ops.WHERE, dtype.scalar, (mask, combined, accumulator))
 
     def finish(self, statements: Sequence[Statement]) -> None:
         """Reduce the accumulators of each free instance to the value of its REDUCE."""

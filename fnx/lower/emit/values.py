@@ -18,7 +18,13 @@ from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
-from fnx.lower.analysis.conditions import INEQUALITIES, Conditions, as_positive
+from fnx.lower.analysis.conditions import (
+    INEQUALITIES,
+    Conditions,
+    as_positive,
+    match_masked_reduce,
+)
+from fnx.lower.analysis.workload import is_ordered_sum, volume
 from fnx.lower.emit import masked_loads, shuffles
 from fnx.lower.emit.addresses import Access, Addresses, split_lane_terms
 from fnx.lower.emit.builder import ProgramBuilder
@@ -168,8 +174,10 @@ class Values:
         if op is ops.RANGE or op is ops.CARRY or op is ops.GETTUPLE:
             return []
         if op is ops.REDUCE:
-            expansion = self.expansions[frozenset(node.src[1:])]
-            return [(x, i) for x in reduced_values(node) for i in expansion.instances(instance)]
+            instances = self.expansions[frozenset(node.src[1:])].instances(instance)
+            if self.is_unrolled_chain(node):
+                return [(x, i) for i in instances for x in self._terms(node, i)]
+            return [(x, i) for x in reduced_values(node) for i in instances]
         if op is ops.LOAD:
             offset = self.addresses.offset(accessors.index_node(node),
                                            self.expansions[node.ranges].lane)
@@ -196,7 +204,8 @@ class Values:
         if op is ops.LOAD:
             return self.load(node, instance)
         if op is ops.REDUCE:
-            return self.reduced(node, src)
+            return self._chain(node, instance) if self.is_unrolled_chain(node) else \
+                self.reduced(node, src)
         if op is ops.PER_ITERATION or op is ops.WHERE and len(src) == 1:
             return src[0]
         if op is ops.SHUFFLE_XOR:
@@ -251,6 +260,51 @@ class Values:
         if step != 1:
             steps = lines.across(ops.MUL, dtype, (steps, UOp(ops.CONST, dtype, (), step)))
         return lines.across(ops.ADD, dtype, (first, steps))
+
+    def is_unrolled_chain(self, node: UOp) -> bool:
+        """Return whether a REDUCE over unrolled ranges adds its terms in order."""
+        return is_chain(node) and self.expansions[frozenset(node.src[1:])].lanes == 1
+
+    def _terms(self, node: UOp, instance: Instance) -> list[UOp]:
+        """Return the nodes that ``accumulate`` takes values of."""
+        condition, reduced = match_masked_reduce(node) or (None, accessors.value(node))
+        truth = condition is None or self.truth(condition, instance)
+        parts = [*reduced.src] if self._is_mul_add(node, reduced) else [reduced]
+        return [] if truth is False else parts if condition is None or truth else [
+            condition, *parts]
+
+    def _is_mul_add(self, node: UOp, reduced: UOp) -> bool:
+        return self.lines.fma and node.arg.monoid is ops.ADD and reduced.op is ops.MUL and \
+            reduced.dtype.is_float
+
+    def _chain(self, node: UOp, instance: Instance) -> UOp:
+        """Add the terms of all instances in order."""
+        closed = frozenset(node.src[1:])
+        lanes = self.expansions[accessors.value(node).ranges | closed].lanes
+        first, *others = self.expansions[closed].instances(instance)
+        total = self.lines.widen(self.value(accessors.value(node), first), lanes)
+        for at in others:
+            total = self.accumulate(node, total, at)
+        return total
+
+    def accumulate(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
+        """Combine an accumulator of a REDUCE with the value of an instance."""
+        lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
+        condition, reduced = match_masked_reduce(node) or (None, accessors.value(node))
+        truth = condition is None or self.truth(condition, instance)
+        if truth is False:
+            return accumulator
+        is_mul_add = self._is_mul_add(node, reduced)
+        is_mma = reduced.op is ops.MMA and monoid is ops.ADD
+        operands = [lines.widen(self.value(v, instance), dtype.lanes)
+                    for v in (reduced.src if is_mul_add or is_mma else (reduced,))]
+        combined = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if is_mul_add else \
+            lines.add(ops.MMA, dtype, (*operands, accumulator), reduced.arg) if is_mma else \
+            lines.apply_monoid(monoid, accumulator, operands[0])
+        if condition is None or truth:
+            return combined
+        mask = self.value(condition, instance)
+        return lines.across(ops.WHERE, dtype.scalar, (mask, combined, accumulator))
 
     def reduced(self, node: UOp, values: Sequence[UOp]) -> UOp:
         """Reduce the values of all instances, then the lanes."""
@@ -355,6 +409,13 @@ class Values:
             if i != instance[gap_range] and self.key(node, other_instance) not in self.memo:
                 self.remember(node, other_instance, value, depth)
         return instances[instance[gap_range]]
+
+
+def is_chain(reduce: UOp) -> bool:
+    """Return whether a REDUCE adds its terms in order, in whatever kernel it is."""
+    x = accessors.value(reduce)
+    return x.op is not ops.ARG_PAIR and x.op is not ops.MMA and is_ordered_sum(
+        reduce.arg.monoid, reduce.dtype, volume(reduce.src[1:]))
 
 
 def reduced_values(reduce: UOp) -> tuple[UOp, ...]:

@@ -10,6 +10,7 @@ constants are folded: a comparison of constants, a select by it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, copy_locs
 from fnx.core.levels.interp_kernel import eval_node
 from fnx.core.support.record import Record
+from fnx.lower.analysis.workload import is_ordered_sum
 from fnx.lower.loops.axis_classes import AxisClasses, NodeAxis
 
 ScalarArray = np.ndarray[Any, Any]  # of nodes
@@ -259,10 +261,13 @@ def make_scalar(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> 
 
 
 def reduce_scalars(monoid: Op, scalars: list[UOp], dtype: DType) -> UOp:
-    """Reduce scalars in a tree of neighbors; a float sum takes in each product by a MULACC."""
+    """Reduce scalars: a short float sum in order, others in a tree of neighbors. A float sum takes
+    in each product by a MULACC."""
     if not scalars:
         assert monoid.identity is not None
         return build.const(monoid.identity(dtype), dtype)
+    if is_ordered_sum(monoid, dtype, len(scalars)):
+        return functools.reduce(lambda a, b: _combine(monoid, a, b), scalars)
     while len(scalars) > 1:
         pairs = [_combine(monoid, a, b) for a, b in zip(scalars[::2], scalars[1::2])]
         scalars = [*pairs, *scalars[len(pairs) * 2:]]
@@ -270,11 +275,11 @@ def reduce_scalars(monoid: Op, scalars: list[UOp], dtype: DType) -> UOp:
 
 
 def _combine(monoid: Op, a: UOp, b: UOp) -> UOp:
-    if monoid is ops.ADD and a.dtype.is_float:
-        for product, other in ((b, a), (a, b)):
-            if product.op is ops.MUL:
-                x, y = product.src
-                return build.mulacc(x, y, other)
+    if monoid is ops.ADD and b.dtype.is_float:
+        if b.op is ops.MUL:
+            return build.mulacc(*b.src, a)
+        if b.op is ops.WHERE and b.src[1].op is ops.MUL and b.src[2] is build.const(0, b.dtype):
+            return build.where(b.src[0], build.mulacc(*b.src[1].src, a), a)
     return make_scalar(monoid, a.dtype, (a, b))
 
 

@@ -25,6 +25,7 @@ from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.analysis.workload import (
     extent,
+    is_ordered_sum,
     is_short_range,
     is_static,
     itemsize,
@@ -120,6 +121,8 @@ class LoopPlan:
                                   if n.op is ops.REDUCE and
                                   not loops.isdisjoint(n.ranges)]
         self.unrolled = self._find_unrolled()
+        self.chained = {r for n in closing if n.op is ops.REDUCE and is_ordered_sum(
+            n.arg.monoid, n.dtype, volume(bound_ranges(n))) for r in bound_ranges(n)}
         self.transposed_operands: list[int] = []
         self.steps: list[Transform] = []
         self.trip_counts: dict[str, int | None] = {}  # trip counts of the loops made by splits
@@ -219,7 +222,7 @@ class LoopPlan:
     def _can_vectorize(self, r: UOp, chosen: Sequence[UOp]) -> bool:
         """Return whether lanes along r are legal and do not meet other lanes in one value."""
         return r not in self.ordered and r not in self.stage_ranges and r not in self.unrolled and \
-            extent(r) > 1 and not any(
+            r not in self.chained and extent(r) > 1 and not any(
             r in s.own_ranges and any(c in s.own_ranges for c in chosen)
             for s in self.statements) and not any(
             r in iteration_ranges(n) and not iteration_ranges(n).isdisjoint(chosen)
