@@ -58,7 +58,7 @@ from fnx.core.rewriting.rewrite import underlying_const
 
 ASSUMED_EXTENT = 512  # extent assumed if it is known only at run time
 ORDERED_TERMS = 8     # most terms of a float sum that are always added one by one, in order
-SHORT_EXTENT = ORDERED_TERMS  # longest reduction that is unrolled, with lanes along its results
+SHORT_EXTENT = 4      # longest range of a reduction that is unrolled, with lanes along its results
 UNKNOWN_STRIDE = 1 << 20  # stride assumed if it is data, or known only at run time
 
 
@@ -76,8 +76,15 @@ def trip_count(r: UOp, step: int = 1) -> int | None:
 
 
 def is_short_range(r: UOp) -> bool:
-    """Return whether a reduction over a range is unrolled, with lanes along its results."""
+    """Return whether a range is short."""
     return r.src[0].op is ops.CONST and extent(r) <= SHORT_EXTENT
+
+
+def is_short(ranges: Sequence[UOp]) -> bool:
+    """Return whether a reduction over ranges is unrolled, with lanes along its results: short
+    ranges, or few terms."""
+    return all(map(is_short_range, ranges)) or \
+        all(map(is_static, ranges)) and volume(ranges) <= ORDERED_TERMS
 
 
 def is_ordered_sum(monoid: Op, dtype: DType, terms: int) -> bool:

@@ -412,10 +412,15 @@ class Values:
 
 
 def is_chain(reduce: UOp) -> bool:
-    """Return whether a REDUCE adds its terms in order, in whatever kernel it is."""
+    """Return whether a REDUCE adds its terms in order, in whatever kernel it is. The partial sums
+    of threads are no terms of the user's: they are reduced in a tree, as by shuffles."""
     x = accessors.value(reduce)
-    return x.op is not ops.ARG_PAIR and x.op is not ops.MMA and is_ordered_sum(
-        reduce.arg.monoid, reduce.dtype, volume(reduce.src[1:]))
+    if x.op in (ops.ARG_PAIR, ops.MMA) or not is_ordered_sum(
+            reduce.arg.monoid, reduce.dtype, volume(reduce.src[1:])):
+        return False
+    read = x.src[1] if x.op is ops.WHERE else x
+    stage = accessors.buffer(read) if read.op is ops.LOAD else None
+    return stage is None or stage.op is not ops.STAGE or stage.arg.space != "SHARED"
 
 
 def reduced_values(reduce: UOp) -> tuple[UOp, ...]:

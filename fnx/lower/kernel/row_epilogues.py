@@ -28,7 +28,7 @@ from fnx.core.ir.accessors import bound_ranges, extent, value
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.lower.analysis.canonicalize import with_stores
-from fnx.lower.analysis.workload import epilogue_cost, is_short_range, leaf_loads, stride
+from fnx.lower.analysis.workload import epilogue_cost, is_short, leaf_loads, stride
 
 MIN_EPILOGUE_COST = 6          # cost of an epilogue above which a STAGE pays
 MIN_ROWS, MAX_ROWS = 8, 256  # rows of a block
@@ -60,7 +60,7 @@ def _row_range(kernel: UOp, rows: list[UOp]) -> UOp | None:
         return None
     r = result_ranges[-1]
     if extent(r).op is not ops.CONST or \
-            all(is_short_range(c) for n in rows for c in bound_ranges(n)) or \
+            all(is_short(bound_ranges(n)) for n in rows) or \
             any(r not in store.ranges for store in kernel.src):
         return None
     for reduction in rows:

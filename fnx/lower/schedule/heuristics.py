@@ -26,6 +26,7 @@ from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.analysis.workload import (
     extent,
     is_ordered_sum,
+    is_short,
     is_short_range,
     is_static,
     itemsize,
@@ -288,8 +289,7 @@ class LoopPlan:
         """Return the ranges to unroll: those of short rows; reductions of a few terms inside loops
         of other reductions, and short ranges of the results that such a reduction does not depend
         on."""
-        nested_reductions = [n for n in self.nested_reductions
-                             if all(is_short_range(r) for r in bound_ranges(n))]
+        nested_reductions = [n for n in self.nested_reductions if is_short(bound_ranges(n))]
         unrolled = {r for n in (self.closers if self._are_rows_short() else nested_reductions)
                     for r in bound_ranges(n)}
         unrolled |= {r for r in self.outer if nested_reductions and is_short_range(r)
@@ -300,7 +300,7 @@ class LoopPlan:
 
     def _are_rows_short(self) -> bool:
         """Return whether every reduction and stage covers only a few elements of each row."""
-        return all(n.op is not ops.LOOP and n.ranges and all(map(is_short_range, bound_ranges(n)))
+        return all(n.op is not ops.LOOP and n.ranges and is_short(bound_ranges(n))
                    for n in self.closers)
 
     # ---- several short rows at once
