@@ -277,9 +277,11 @@ def reduce_scalars(monoid: Op, scalars: list[UOp], dtype: DType) -> UOp:
 def _combine(monoid: Op, a: UOp, b: UOp) -> UOp:
     if monoid is ops.ADD and b.dtype.is_float:
         if b.op is ops.MUL:
-            return build.mulacc(*b.src, a)
+            x, y = b.src
+            return build.mulacc(x, y, a)
         if b.op is ops.WHERE and b.src[1].op is ops.MUL and b.src[2] is build.const(0, b.dtype):
-            return build.where(b.src[0], build.mulacc(*b.src[1].src, a), a)
+            x, y = b.src[1].src
+            return build.where(b.src[0], build.mulacc(x, y, a), a)
     return make_scalar(monoid, a.dtype, (a, b))
 
 
