@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
@@ -25,9 +26,9 @@ from fnx.core.ir.cache import memos_of
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
-from fnx.jaxprs import evaluate
+from fnx.jaxprs import evaluate, op_rows
 from fnx.jaxprs.primitive import built_in, define
-from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr
+from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, aval_of
 from fnx.jaxprs.templates import View
 from fnx.jaxprs.view import function_to_jaxpr
 from fnx.transforms.autodiff import policies
@@ -36,7 +37,8 @@ from fnx.transforms.control_flow import branches as branches_module
 from fnx.transforms.control_flow import scan, while_loop
 from fnx.transforms.jit import jit
 
-MultiView = tuple[View, Sequence[UOp], UOp | None]  # the token that it takes, if it has effects
+# the view, its results (by its aval one that is left out), and the token that it takes, if any
+MultiView = tuple[View, Sequence[UOp | ShapedArray], UOp | None]
 
 
 def multi_view(node: UOp) -> MultiView:
@@ -45,8 +47,12 @@ def multi_view(node: UOp) -> MultiView:
     token = next((x for x in operands if build_calls.is_token(x)), None)
     view = _view(node, OpBodies(node)) if node.op in ops.HIGHER_ORDER else _leaf_view(node)
     view = view.replace(operands=[x for x in view.operands if not build_calls.is_token(x)])
-    outs = [x for x in build.results(node) if not build_calls.is_token(x)]
-    return view, outs, token
+    results = build.results(node)
+    if node.op is ops.SORT:
+        n = len(node.src)
+        by_position = {n if i < 0 else i: x for i, x in zip(node.arg.outputs, results)}
+        return view, [by_position.get(i, aval_of(x)) for i, x in enumerate(view.operands)], None
+    return view, [x for x in results if not build_calls.is_token(x)], token
 
 
 def _closed(fn: UOp, params: Sequence[UOp]) -> ClosedJaxpr:
@@ -236,9 +242,12 @@ def _leaf_view(node: UOp) -> View:
         name = "pure_callback" if not arg.effect else \
             "io_callback" if len(arg.outs) > 1 else "debug_callback"
         return View(built_in(name), node.src, {"callback": arg})
-    if node.op is ops.SORT and arg.outputs == tuple(range(len(arg.ins))):
-        return View(built_in("sort"), node.src, {
-            "dimension": len(arg.ins[0][0]) - 1, "is_stable": True, "num_keys": arg.n_keys})
+    if node.op is ops.SORT:
+        last = len(arg.ins[0][0]) - 1
+        positions = [op_rows.indices_along(arg.ins[0][0], last, dtypes.int32)] \
+            if -1 in arg.outputs else []
+        return View(built_in("sort"), [*node.src, *positions], {
+            "dimension": last, "is_stable": True, "num_keys": arg.n_keys})
     return _as_it_is(node)
 
 

@@ -10,17 +10,19 @@ A node without a row is an equation, too: its primitive has the name of the op, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fnx.core.array.api_boundary import asarray, join_dtypes
 from fnx.core.array.array import Array
+from fnx.core.array.array_operators import slice_by_params
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
 from fnx.core.support.errors import ShapeError
 from fnx.jaxprs.gather_rows import gather_row, scatter_row
 from fnx.jaxprs.primitive import built_in, define
@@ -255,19 +257,6 @@ def _shrink(node: UOp) -> View:
         "limit_indices": tuple([hi for _, hi in node.arg]), "strides": None})
 
 
-def _build_slice(x: Any, *, start_indices: Sequence[int], limit_indices: Sequence[int],
-                 strides: Sequence[int] | None = None) -> Array:
-    node = build.shrink(asarray(x)._node, list(zip(start_indices, limit_indices)))
-    for axis, step in enumerate(strides or ()):
-        n = -(-node.shape[axis] // step)
-        if step != 1:
-            index = build.mul(build.iota(n), build.const(step, dtypes.int32, (n,)))
-            taken = build.gather(node, index, axes=(axis,))
-            order = [*range(1, axis + 1), 0, *range(axis + 1, len(node.shape))]
-            node = build.permute(taken, order)
-    return Array(node)
-
-
 def _flip(node: UOp) -> View:
     return View(built_in("rev"), node.src, {"dimensions": node.arg})
 
@@ -304,6 +293,25 @@ def _stop_gradient(node: UOp) -> View:
 
 def _build_stop_gradient(x: Any) -> Array:
     return Array(build.stop_gradient(asarray(x)._node))
+
+
+def _all_gather(node: UOp) -> View:
+    axis = node.arg
+    return View(built_in("all_gather"), node.src, {
+        "all_gather_dimension": 0, "axis_name": (axis.name,), "axis_index_groups": None,
+        "axis_size": axis.size, "tiled": False})
+
+
+def _build_all_gather(x: Any, *, axis_name: tuple[Hashable], **params: Any) -> Array:
+    return Array(build.all_gather(asarray(x)._node, scope.named_axis(axis_name[0])))
+
+
+def _axis_index(node: UOp) -> View:
+    return View(built_in("axis_index"), (), {"axis_name": node.arg.name})
+
+
+def _build_axis_index(*, axis_name: Hashable) -> Array:
+    return Array(build.axis_index(scope.named_axis(axis_name)))
 
 
 def _barrier(node: UOp) -> View | None:
@@ -351,14 +359,14 @@ def _build_reduce(monoid: Op) -> Callable[..., Array]:
 def _arg_reduce(node: UOp) -> View | None:
     key, index = node.src[0].src
     axes = node.arg.axes
-    if len(axes) != 1 or index is not _indices_along(key.shape, axes[0], index.dtype):
+    if len(axes) != 1 or index is not indices_along(key.shape, axes[0], index.dtype):
         return None
     name = "argmax" if node.arg.monoid is ops.MAX else "argmin"
     return View(built_in(name), (key,),
                 {"axes": axes, "index_dtype": _np(index.dtype)})
 
 
-def _indices_along(shape: Sequence[int], axis: int, t: DType) -> UOp:
+def indices_along(shape: Sequence[int], axis: int, t: DType) -> UOp:
     wide = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
     return build.expand(build.reshape(build.iota(shape[axis], t), wide), tuple(shape))
 
@@ -366,7 +374,7 @@ def _indices_along(shape: Sequence[int], axis: int, t: DType) -> UOp:
 def _build_arg_reduce(monoid: Op) -> Callable[..., Array]:
     def compute(x: Any, *, axes: Sequence[int], index_dtype: Any) -> Array:
         node, (axis,) = asarray(x)._node, axes
-        index = _indices_along(node.shape, axis, dtypes.as_dtype(index_dtype))
+        index = indices_along(node.shape, axis, dtypes.as_dtype(index_dtype))
         return Array(build.reduce(build.arg_pair(node, index), monoid, axes))
     return compute
 
@@ -384,7 +392,8 @@ _BUILDERS: dict[str, Callable[..., Array]] = {
     "select_n": _select_n, "convert_element_type": _convert,
     "bitcast_convert_type": _build_bitcast, "squeeze": _squeeze, "reshape": _build_reshape,
     "broadcast_in_dim": _broadcast_in_dim, "transpose": _build_transpose, "pad": _build_pad,
-    "slice": _build_slice, "rev": _build_rev, "concatenate": _build_concatenate,
+    "slice": slice_by_params, "rev": _build_rev, "concatenate": _build_concatenate,
+    "all_gather": _build_all_gather, "axis_index": _build_axis_index,
     "iota": _build_iota, "stop_gradient": _build_stop_gradient}
 for _name, _build in _BUILDERS.items():
     define(_name, _build)
@@ -395,6 +404,7 @@ ROWS: dict[Op, Callable[[UOp], View | None]] = {
     ops.CAST: _cast, ops.BITCAST: _bitcast, ops.RESHAPE: _reshape, ops.EXPAND: _expand,
     ops.PERMUTE: _permute, ops.PAD: _pad, ops.SHRINK: _shrink, ops.FLIP: _flip,
     ops.GATHER: gather_row, ops.SCATTER: scatter_row, ops.BARRIER: _barrier,
+    ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index,
     ops.CONCAT: _concat, ops.IOTA: _iota, ops.STOP_GRADIENT: _stop_gradient, ops.REDUCE: _reduce,
 }
 

@@ -22,7 +22,6 @@ from fnx.core.array.api_boundary import asarray, join_dtypes
 from fnx.core.array.array import Array
 from fnx.core.formulas import bessel, elementwise_math, error_functions
 from fnx.core.formulas import elementwise as rows
-from fnx.core.formulas.cumulative import cumulative
 from fnx.core.formulas.elementwise import ElementwiseFn
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
@@ -55,7 +54,6 @@ _FUNCTIONS: dict[str, tuple[ElementwiseFn, int, dict[str, Any]]] = {
     "nextafter": (ElementwiseFn("nextafter", "inexact", elementwise_math.nextafter, True), 2, {}),
     "erf_inv": (error_functions.ERF_INV, 1, {}),
     "bessel_i0e": (bessel.I0E, 1, {}), "bessel_i1e": (bessel.I1E, 1, {})}
-_MONOIDS = {ops.ADD: "cumsum", ops.MUL: "cumprod", ops.MAX: "cummax", ops.MIN: "cummin"}
 
 
 def _build_function(fn: ElementwiseFn) -> Callable[..., Array]:
@@ -68,13 +66,6 @@ def _build_function(fn: ElementwiseFn) -> Callable[..., Array]:
     return compute
 
 
-def _build_cumulative(monoid: ops.Op) -> Callable[..., Array]:
-    def compute(x: Any, *, axis: int, reverse: bool = False) -> Array:
-        node = asarray(x)._node
-        return Array(cumulative(node, axis, monoid.for_dtype(node.dtype), reverse))
-    return compute
-
-
 def _template(name: str, t: DType, shape: tuple[int, ...]) -> UOp | None:
     fn, n, _ = _FUNCTIONS[name]
     if not t.is_inexact and name != "sign":
@@ -83,11 +74,6 @@ def _template(name: str, t: DType, shape: tuple[int, ...]) -> UOp | None:
         return fn.build(*[build.param(i, t, shape) for i in range(n)])
     except FnxError:  # no function of this dtype
         return None
-
-
-def _cumulative_template(monoid: ops.Op, t: DType, shape: tuple[int, ...], axis: int,
-                         reverse: bool) -> UOp | None:
-    return None if shape[axis] < 2 else cumulative(build.param(0, t, shape), axis, monoid, reverse)
 
 
 _names_by_root: dict[DType, dict[ops.Op, list[str]]] = {}  # of those that were asked for
@@ -109,24 +95,18 @@ def _candidates(node: UOp) -> Iterator[tuple[str, UOp | None, dict[str, Any]]]:
     for t in (node.dtype, *_OPERAND_DTYPES) if node.dtype.is_bool else (node.dtype,):
         for name in _functions_by_root(t).get(node.op, ()):
             yield name, _template(name, t, node.shape), _FUNCTIONS[name][2]
-    if node.op in _MONOIDS and any(x.op is ops.PAD for x in node.src):
-        for axis in range(len(node.shape)):
-            for reverse in (False, True):
-                yield _MONOIDS[node.op], _cumulative_template(
-                    node.op, node.dtype, node.shape, axis, reverse), \
-                    {"axis": axis, "reverse": reverse}
 
 
 _OPERAND_DTYPES = (dtypes.float32, dtypes.float64)  # of functions with a bool result
 
 
 def composite_view(node: UOp) -> View | None:
-    """Return an elementwise function or a running reduction as an equation, or None."""
+    """Return an elementwise function as an equation, or None."""
     for name, template, params in _candidates(node):
         binding: dict[UOp, UOp] = {}
         if template is not None and _unify(template, node, binding, set()):
             operands = [binding[p] for p in sorted(binding, key=lambda p: p.arg.slot)]
-            if len(operands) == (_FUNCTIONS[name][1] if name in _FUNCTIONS else 1):
+            if len(operands) == _FUNCTIONS[name][1]:
                 return View(built_in(name), operands, params)
     return None
 
@@ -226,6 +206,4 @@ def _with_order(x: UOp, batch: Sequence[int], contracted: Sequence[int]) -> tupl
 
 for _name in _FUNCTIONS:
     define(_name, _build_function(_FUNCTIONS[_name][0]))
-for _op, _name in _MONOIDS.items():
-    define(_name, _build_cumulative(_op))
 define("dot_general", _dot_general)

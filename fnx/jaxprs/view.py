@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.array import Array
 from fnx.core.ir import build_calls, ops
 from fnx.core.ir.uop import Composite, UOp, toposort
@@ -40,7 +41,7 @@ class _Step(Record):
     """An equation to emit: its view, and the results of the node."""
 
     view: View
-    outs: tuple[UOp, ...]
+    outs: tuple[UOp | ShapedArray, ...]  # without a node: a result that the op leaves out
     effects: bool
 
 
@@ -90,90 +91,122 @@ def _steps(outs: Sequence[UOp], known: dict[UOp, Atom]) -> list[_Step]:
     """
     without: set[UOp] = set()
     while True:
-        steps, reads = _find_steps(outs, known, without)
-        order, cycle = _in_order(steps, reads)
+        found = _Steps(known, without)
+        found.visit(outs)
+        order, cycle = found.in_order()
         if not cycle:
-            return [steps[node] for node in order]
+            return [found.steps[node] for node in order]
         without |= cycle
 
 
-def _find_steps(outs: Sequence[UOp], known: dict[UOp, Atom], without: set[UOp]
-                ) -> tuple[dict[UOp, _Step], dict[UOp, list[UOp]]]:
-    """Return the step of each node, and effects that it reads beside its operands.
+class _Steps:
+    """The steps that compute some nodes.
 
-    ``without``: the nodes whose composite is left out.
+    Attributes:
+        steps: the step of a node; of several results, that of the first to be read.
+        owners: the node with the step of a result.
+        reads: effects that a step reads beside its operands.
+        without: the nodes whose composite is left out.
+        graph: all nodes that the results are computed from.
     """
-    steps: dict[UOp, _Step] = {}
-    reads: dict[UOp, list[UOp]] = {}
-    computable = set(known)
-    waiting = list(outs)
-    while waiting:
-        node = waiting.pop()
-        composite = None if node in without else _composite(node, computable)
-        if composite is None:
-            node = _producer(node, steps)
-        if node in known or node in steps or _is_source(node):
-            continue
-        if composite is not None:
-            view = View(define(composite.name, composite.build, replace=True), composite.operands,
-                        composite.params)
-            steps[node] = _Step(view, (node,), False)
-        elif node.op in ops.MULTI_RESULT:
-            view, outs_read, effects = bodies.multi_view(node)
-            steps[node] = _Step(view, tuple(outs_read), effects is not None)
-            waiting += [] if effects is None else [effects]
-            reads[node] = [] if effects is None else [effects]
-        else:
-            view = node_view(node)
-            steps[node] = _Step(view, (node,), False)
-        waiting += view.operands
-    return steps, reads
+
+    def __init__(self, known: Collection[UOp], without: Collection[UOp]) -> None:
+        self.known, self.without = known, without
+        self.steps: dict[UOp, _Step] = {}
+        self.owners: dict[UOp, UOp] = {}
+        self.reads: dict[UOp, list[UOp]] = {}
+        self.graph: set[UOp] = set()
+        self.computable = set(known)  # sources, and nodes found to read no others
+
+    def visit(self, outs: Sequence[UOp]) -> None:
+        """Add the steps of nodes, and of those that they read."""
+        waiting = list(outs)
+        self.graph = set(toposort(outs, stop=self.known.__contains__))
+        while waiting:
+            node = waiting.pop()
+            if node in self.known or node in self.owners or _is_source(node):
+                continue
+            composite = None if node in self.without else self.composite(node)
+            step = None if composite is None else self.composite_step(node, composite)
+            if step is None:
+                node = node.src[0] if node.op is ops.GETTUPLE else node
+                if node in self.steps:
+                    continue
+                step = self.op_step(node)
+            self.steps[node] = step
+            for x in (node, *step.outs):
+                if isinstance(x, UOp):
+                    self.owners.setdefault(x, node)
+            waiting += (*step.view.operands, *self.reads.get(node, ()))
+
+    def owner(self, node: UOp) -> UOp:
+        """Return the node whose step has a node as a result; tokens are of the op before."""
+        return self.owners.get(node, node.src[0] if node.op is ops.GETTUPLE else node)
+
+    def op_step(self, node: UOp) -> _Step:
+        """Return the step of an op."""
+        if node.op not in ops.MULTI_RESULT:
+            return _Step(node_view(node), (node,), False)
+        view, outs, effects = bodies.multi_view(node)
+        if effects is not None:
+            self.reads[node] = [effects]
+        return _Step(view, tuple(outs), effects is not None)
+
+    def composite_step(self, node: UOp, composite: Composite) -> _Step | None:
+        """Return the step of what is recorded of a node, if it is to be shown.
+
+        Other results are built again, which gives the nodes that there are: None if it does not.
+        A single part of an array is a slice.
+        """
+        outs, several = [node], composite.index is not None
+        if composite.index is not None:
+            built = composite.build(*map(Array, composite.operands), **composite.params)
+            outs = [x._node for x in built]
+            is_part = node.op in (ops.SHRINK, ops.RESHAPE)
+            if outs[composite.index] is not node or \
+                    is_part and sum(x in self.graph for x in outs) < 2:
+                return None
+        primitive = define(composite.name, composite.build, several, replace=True)
+        view = View(primitive, composite.operands, composite.params)
+        return _Step(view, tuple(outs), False)
+
+    def composite(self, node: UOp) -> Composite | None:
+        """Return what is recorded of a node, unless it reads a source of another graph, which has
+        the same node."""
+        if node.composite is None:
+            return None
+        nodes = toposort(node.composite.operands, stop=self.computable.__contains__)
+        if not all(n.src or n in self.computable or n.op in (ops.IOTA, ops.AXIS_INDEX)
+                   or _is_source(n) for n in nodes):
+            return None
+        self.computable.update(nodes)
+        return node.composite
+
+    def in_order(self) -> tuple[list[UOp], set[UOp]]:
+        """Return the nodes in the order in which they were made, but each after what it reads,
+        which a view may have made; and the nodes on the way to the first that reads itself, if
+        there is one."""
+        ordered: dict[UOp, None] = {}
+        for root in sorted(self.steps, key=lambda n: n.number):
+            waiting, entered = [root], set[UOp]()
+            while waiting:
+                node = waiting[-1]
+                operands = [self.owner(x) for x in (
+                    *self.steps[node].view.operands, *self.reads.get(node, ()))]
+                missing = [x for x in operands if x in self.steps and x not in ordered]
+                if node in ordered or not missing:
+                    ordered[waiting.pop()] = None
+                    continue
+                entered.add(node)
+                if not entered.isdisjoint(missing):
+                    return [], entered.difference(ordered)
+                waiting += missing
+        return list(ordered), set()
 
 
 def _is_source(node: UOp) -> bool:
     """Return whether a node needs no equation in any graph."""
     return node.op is ops.CONST or is_handle(node) or build_calls.is_token(node) and not node.src
-
-
-def _producer(node: UOp, steps: Collection[UOp]) -> UOp:
-    """Return the node whose equation has a node as a result."""
-    return node.src[0] if node.op is ops.GETTUPLE and node not in steps else node
-
-
-def _composite(node: UOp, computable: set[UOp]) -> Composite | None:
-    """Return what is recorded of a node, unless it reads a source of another graph, which has the
-    same node. ``computable``: the sources of this graph, and nodes found to read no others.
-    """
-    if node.composite is None:
-        return None
-    nodes = toposort(node.composite.operands, stop=computable.__contains__)
-    if not all(n.src or n in computable or n.op is ops.IOTA or _is_source(n) for n in nodes):
-        return None
-    computable.update(nodes)
-    return node.composite
-
-
-def _in_order(steps: dict[UOp, _Step], reads: dict[UOp, list[UOp]]
-              ) -> tuple[list[UOp], set[UOp]]:
-    """Return the nodes in the order in which they were made, but each after what it reads, which a
-    view may have made; and the nodes on the way to the first that reads itself, if there is one.
-    """
-    ordered: dict[UOp, None] = {}
-    for root in sorted(steps, key=lambda n: n.number):
-        waiting, entered = [root], set[UOp]()
-        while waiting:
-            node = waiting[-1]
-            operands = [_producer(x, steps)
-                        for x in (*steps[node].view.operands, *reads.get(node, ()))]
-            missing = [x for x in operands if x in steps and x not in ordered]
-            if node in ordered or not missing:
-                ordered[waiting.pop()] = None
-                continue
-            entered.add(node)
-            if not entered.isdisjoint(missing):
-                return [], entered.difference(ordered)
-            waiting += missing
-    return list(ordered), set()
 
 
 def _atom(node: UOp, env: dict[UOp, Atom]) -> Atom:
@@ -200,8 +233,10 @@ def _equation(step: _Step, env: dict[UOp, Atom]) -> JaxprEqn:
     invars = [_atom(x, env) for x in step.view.operands]
     outvars: list[Var] = []
     for x in step.outs:
-        v = env[x] = Var(aval_of(x))
+        v = Var(aval_of(x)) if isinstance(x, UOp) else DropVar(x)
+        if isinstance(x, UOp):
+            env[x] = v
         outvars.append(v)
-    loc = step.outs[0].loc if step.outs else None
+    loc = next((x.loc for x in step.outs if isinstance(x, UOp)), None)
     return JaxprEqn(invars, outvars, step.view.primitive, step.view.params,
                     {HOST_EFFECT} if step.effects else no_effects, SourceInfo(loc))

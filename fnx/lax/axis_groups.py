@@ -51,6 +51,11 @@ class AxisGroups:
                                 f"{self.axis_size} axis indices once, got {groups!r}")
         return table.astype(np.int32)
 
+    def params(self, name: str) -> dict[str, Any]:
+        """Return the params of a primitive over the axes; ``name`` is that of the axis names."""
+        groups = None if self.groups is None else tuple(map(tuple, self.groups.tolist()))
+        return {name: tuple([a.name for a in self.axes]), "axis_index_groups": groups}
+
     def axis_index(self) -> UOp:
         """Return the index of this element along the axes."""
         if not self.axes:

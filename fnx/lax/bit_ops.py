@@ -9,7 +9,7 @@ import fnx.numpy as jnp
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.array_operators import apply, elementwise
+from fnx.core.array.array_operators import apply, elementwise, record_elementwise
 from fnx.core.array.axes import ShapeLike, normalize_axis_tuple
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -58,7 +58,7 @@ def _mul_high(x: Expr, y: Expr) -> Expr:
     return high - where(x < 0, y, 0) - where(y < 0, x, 0)
 
 
-_MULHI = ElementwiseFn("mulhi", "whole", _mul_high)
+_MULHI = ElementwiseFn("mulhi", "whole", _mul_high, is_primitive=True)
 
 
 @elementwise(_MULHI, imports="fnx.lax as lax")
@@ -138,7 +138,8 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     >>> print(lax.igamma_grad_a(1.0, 1.0).round(4))
     -0.4317
     """
-    return _gammainc_grad(a, x)[2]
+    shape_param, point, grad = _gammainc_grad(a, x)
+    return record_elementwise(grad, "igamma_grad_a", igamma_grad_a, shape_param, point)
 
 
 @_docstr(sample="a sample of the gamma distribution of a.")

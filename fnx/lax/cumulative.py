@@ -9,6 +9,7 @@ import fnx.numpy as jnp
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import record
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
 from fnx.core.ir import build, ops
@@ -218,4 +219,6 @@ def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Ar
     if not x._dtype.is_float:
         raise DTypeError(f"expected an array of floats, got {x._aval}",
                          hint="convert it with .astype(float)")
-    return associative_scan(jnp.logaddexp, x, reverse, axis)
+    out: Array = associative_scan(jnp.logaddexp, x, reverse, axis)
+    return record(out, "cumlogsumexp", cumlogsumexp, x._node,
+                  axis=axes.normalize_axis(axis, x.ndim), reverse=bool(reverse))

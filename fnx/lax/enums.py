@@ -11,7 +11,7 @@ import numpy as np
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.array_operators import apply, elementwise
+from fnx.core.array.array_operators import apply, elementwise, record_results
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.formulas import elementwise_math as rows
 from fnx.core.formulas.elementwise import ElementwiseFn
@@ -56,8 +56,10 @@ _docstr = DocTemplate(
     returns="An Array.", imports="fnx.lax as lax",
     raises=("AxisError: the axis is out of range.", "ShapeError: the lengths do not match."))
 
-_POPCOUNT = ElementwiseFn("population_count", "whole", lambda x: rows.popcount(x).cast(x.dtype))
-_CLZ = ElementwiseFn("clz", "whole", lambda x: rows.leading_zeros(x).cast(x.dtype))
+_POPCOUNT = ElementwiseFn("population_count", "whole",
+                          lambda x: rows.popcount(x).cast(x.dtype), is_primitive=True)
+_CLZ = ElementwiseFn("clz", "whole", lambda x: rows.leading_zeros(x).cast(x.dtype),
+                     is_primitive=True)
 
 
 @elementwise(_POPCOUNT, imports="fnx.lax as lax")
@@ -156,4 +158,5 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
     for n in lengths:
         out.append(x[(slice(None),) * at + (slice(start, start + n),)])
         start += n
+    record_results(out, "split", split, x._node, sizes=lengths, axis=at)
     return out

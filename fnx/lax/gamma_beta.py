@@ -10,7 +10,7 @@ import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.array_operators import apply, elementwise
+from fnx.core.array.array_operators import apply, elementwise, record_elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
 from fnx.core.array.promotion import as_real, domain_node, promote_arrays, promote_operands
@@ -293,8 +293,10 @@ def _incomplete_gamma(upper: bool, a: ArrayLike, x: ArrayLike) -> Array:
     high = _gammaincc_fraction(good_a, jnp.where(by_series, good_a + 1, good_x))
     out = jnp.where(by_series, 1 - low if upper else low, high if upper else 1 - high)
     out = jnp.where(zero, 1.0 if upper else 0.0, jnp.where(is_inf, 0.0 if upper else 1.0, out))
-    return jnp.where(invalid & ~((p == 0) & (y > 0)), np.nan, jnp.where(
+    out = jnp.where(invalid & ~((p == 0) & (y > 0)), np.nan, jnp.where(
         p == 0, 0.0 if upper else 1.0, out))
+    return record_elementwise(out, "igammac" if upper else "igamma",
+                              gammaincc if upper else gammainc, p, y)
 
 
 gammainc = _incomplete_gamma(
@@ -316,7 +318,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     >>> print(special.betainc(1.0, 1.0, 0.25).round(5))
     0.25
     """
-    p, q, y = promote_arrays("betainc", a, b, x, domain="real", broadcast=True)
+    p, q, y = operands = promote_arrays("betainc", a, b, x, domain="real", broadcast=True)
     invalid = ~((p > 0) & (q > 0) & (y >= 0) & (y <= 1))
     at_end = (y == 0) | (y == 1)
     p, q = jnp.where(invalid, 1, p), jnp.where(invalid, 1, q)
@@ -327,7 +329,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     prefactor = jnp.exp(u * jnp.log(s) + v * jnp.log1p(-s) - betaln(u, v)) / u
     part = prefactor * _beta_fraction(u, v, s)
     out = jnp.where(swapped, 1 - part, part)
-    return jnp.where(invalid, np.nan, jnp.where(at_end, y, out))
+    out = jnp.where(invalid, np.nan, jnp.where(at_end, y, out))
+    return record_elementwise(out, "regularized_incomplete_beta", betainc, *operands)
 
 
 def _beta_fraction(a: Array, b: Array, x: Array) -> Array:

@@ -6,11 +6,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import fnx.numpy as jnp
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
+from fnx.core.array.array_operators import record
 from fnx.core.array.promotion import as_node
-from fnx.core.ir import build, dtypes
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, PytreeError, ShapeError
@@ -151,8 +153,29 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
 
     true, false = (build.const(v, dtypes.bool_) for v in (True, False))
     mask = windows_of(build.expand(true, arrays[0].shape), false) if any(map(any, config)) else None
-    return _reduce(computation, structure, [windows_of(x, v) for x, v in zip(arrays, inits)], inits,
-                   range(rank, 2 * rank), "reduce_window", mask, first_wins=True)
+    out = _reduce(computation, structure, [windows_of(x, v) for x, v in zip(arrays, inits)], inits,
+                  range(rank, 2 * rank), "reduce_window", mask, first_wins=True)
+    if type(out) is Array and out._node.op is ops.REDUCE and out._node.arg.monoid in _WINDOWS:
+        name, by_params = _WINDOWS[out._node.arg.monoid]
+        record(out, name, by_params, arrays[0],
+               window_dimensions=size, window_strides=strides,
+               padding=tuple([(lo, hi) for lo, hi, _ in config]), base_dilation=base_steps,
+               window_dilation=dilation)
+    return out
+
+
+def _by_params(monoid: ops.Op, f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def compute(x: Any, **params: Any) -> Any:
+        t = asarray(x)._dtype
+        assert monoid.identity is not None
+        return reduce_window(x, Array(build.const(monoid.identity(t), t)), f, **params)
+    return compute
+
+
+# of reductions that start from their identity: the primitive, and its function of params
+_WINDOWS = {monoid: (f"reduce_window_{name}", _by_params(monoid, f)) for monoid, name, f in (
+    (ops.ADD, "sum", jnp.add), (ops.MAX, "max", jnp.maximum), (ops.MIN, "min", jnp.minimum))}
+WINDOW_PRIMITIVES = dict(_WINDOWS.values())
 
 
 def ints_per_axis(name: str, values: Sequence[int] | None, rank: int) -> Shape:

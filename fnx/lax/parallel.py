@@ -8,13 +8,15 @@ one of them. Its derivative follows from those of the gather and the reduction.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import functools
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
+from fnx.core.array.array_operators import record
 from fnx.core.array.convert import SCALAR_DTYPES
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build, dtypes, ops
@@ -36,9 +38,11 @@ _docstr = DocTemplate(
 
 def _all_reduce(x: Any, axis_name: Hashable, groups: GroupsLike, monoid: ops.Op) -> Any:
     named_axis = AxisGroups(axis_name, groups)
+    name, by_params = _EXTREMES[monoid]
 
     def reduce_leaf(x: Array) -> Array:
-        return Array(build.reduce(named_axis.all_gather(x._node), monoid, (0,)), x.weak)
+        out = Array(build.reduce(named_axis.all_gather(x._node), monoid, (0,)), x.weak)
+        return record(out, name, by_params, x._node, **named_axis.params("axes"))
 
     return map_leaves(reduce_leaf, x)
 
@@ -59,7 +63,8 @@ def psum(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -
         array = asarray(x)
         if array._dtype.is_bool:
             array = Array(build.cast(array._node, dtypes.int32))
-        return Array(build.reduce(named_axis.all_gather(array._node), ops.ADD, (0,)), array.weak)
+        out = Array(build.reduce(named_axis.all_gather(array._node), ops.ADD, (0,)), array.weak)
+        return record(out, "psum", over_axes(psum), array._node, **named_axis.params("axes"))
 
     return tree.map(sum_leaf, x)
 
@@ -92,6 +97,17 @@ pmin = _extreme(
     "Array([0., 2.], dtype=float32)")
 
 
+@functools.cache
+def over_axes(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reduction over named axes as a function of its params in JAX."""
+    def compute(x: Any, *, axes: Any, axis_index_groups: Any = None, **ignored: Any) -> Any:
+        return f(x, axes, axis_index_groups=axis_index_groups)
+    return compute
+
+
+_EXTREMES = {ops.MAX: ("pmax", over_axes(pmax)), ops.MIN: ("pmin", over_axes(pmin))}
+
+
 @_docstr(returns="A pytree like x, of larger arrays.",
          axis="the gathered axis in the result.",
          tiled="the lanes are joined along an axis of x, instead of stacked along one "
@@ -112,9 +128,18 @@ def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = N
         if tiled:
             shape = x.shape
             out = build.reshape(out, (*shape[:at], named_axis.size * shape[at], *shape[at + 1:]))
-        return Array(out, x.weak)
+        return record(Array(out, x.weak), "all_gather", all_gather_by_params, x._node,
+                      all_gather_dimension=at, **named_axis.params("axis_name"),
+                      axis_size=named_axis.size, tiled=bool(tiled))
 
     return map_leaves(gather, x)
+
+
+def all_gather_by_params(x: Any, *, all_gather_dimension: int, axis_name: Any,
+                         axis_index_groups: Any = None, tiled: bool = False, **ignored: Any) -> Any:
+    """Gather, as JAX's primitive does."""
+    return all_gather(x, axis_name, axis=all_gather_dimension, tiled=tiled,
+                      axis_index_groups=axis_index_groups)
 
 
 @_docstr(returns="A pytree like x, of smaller arrays.",
@@ -136,9 +161,21 @@ def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
         total = build.reduce(named_axis.all_gather(x._node), ops.ADD, (0,))
         total_row = build.reshape(total, (1, *total.shape))
         part = local_part(named_axis, x, scatter_dimension, tiled, total_row)
-        return Array(build.reshape(part, part.shape[1:]), x.weak)
+        out = Array(build.reshape(part, part.shape[1:]), x.weak)
+        return record(out, "reduce_scatter", reduce_scatter_by_params, x._node,
+                      **named_axis.params("axis_name"), axis_size=named_axis.size,
+                      scatter_dimension=axes.normalize_axis(scatter_dimension, x.ndim),
+                      tiled=bool(tiled))
 
     return map_leaves(scatter, x)
+
+
+def reduce_scatter_by_params(x: Any, *, axis_name: Any, scatter_dimension: int,
+                             axis_index_groups: Any = None, tiled: bool = False, **ignored: Any
+                             ) -> Any:
+    """Sum and scatter, as JAX's primitive does."""
+    return psum_scatter(x, axis_name, scatter_dimension=scatter_dimension, tiled=tiled,
+                        axis_index_groups=axis_index_groups)
 
 
 @_docstr(returns="An int32 scalar.",

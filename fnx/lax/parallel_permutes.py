@@ -12,6 +12,7 @@ from fnx.core.array import axes
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import check_int
 from fnx.core.array.array import Array
+from fnx.core.array.array_operators import record
 from fnx.core.ir import build, dtypes
 from fnx.core.support.errors import ArgumentError
 from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
@@ -64,10 +65,11 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
 
     def send(x: Array) -> Array:
         value = named_axis.from_index(x._node, source_index)
-        if len(pairs) == named_axis.axis_size:
-            return Array(value, x.weak)
-        return Array(build.where(build.expand(has_source, x.shape), value,
-                                 build.const_like(value, 0)), x.weak)
+        if len(pairs) < named_axis.axis_size:
+            value = build.where(build.expand(has_source, x.shape), value,
+                                build.const_like(value, 0))
+        return record(Array(value, x.weak), "ppermute", ppermute, x._node,
+                      axis_name=tuple([a.name for a in named_axis.axes]), perm=tuple(pairs))
 
     return map_leaves(send, x)
 
@@ -169,7 +171,9 @@ def all_to_all(x: Any, axis_name: Hashable, split_axis: int, concat_axis: int, *
         if tiled:
             joined = build.reshape(joined,
                                    (*shape[:at], named_axis.size * shape[at], *shape[at + 1:]))
-        return Array(joined, x.weak)
+        return record(Array(joined, x.weak), "all_to_all", all_to_all, x._node,
+                      **named_axis.params("axis_name"), concat_axis=at,
+                      split_axis=axes.normalize_axis(split_axis, x.ndim), tiled=bool(tiled))
 
     return map_leaves(exchange, x)
 

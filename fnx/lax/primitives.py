@@ -22,7 +22,11 @@ from fnx.jaxprs.primitive import Primitive, built_in, define, is_built_in
 from fnx.lax import linalg
 from fnx.lax.gamma_beta import betainc
 from fnx.lax.gather_scatter import scatter_by_params
+from fnx.lax.generic_reductions import WINDOW_PRIMITIVES
+from fnx.lax.parallel import all_gather_by_params, over_axes, reduce_scatter_by_params
 from fnx.lax.slicing import dynamic_slice_at, dynamic_update_slice_at
+from fnx.numpy.fft import fft_by_params
+from fnx.numpy.shape_manipulation import stack_by_params
 
 # attributes whose primitive has another name
 _NAMES = {"remat_p": "remat2", "add_jaxvals_p": "add_any", "scatter_add_p": "scatter-add",
@@ -36,8 +40,8 @@ _IGNORED = frozenset({
 _SAME = frozenset({
     "square", "population_count", "clz", "mulhi", "clamp", "conj", "integer_pow",
     "reduce_precision", "igamma", "igammac", "igamma_grad_a", "polygamma", "zeta",
-    "cumlogsumexp", "conv_general_dilated", "gather", "tile", "axis_index", "ppermute",
-    "all_to_all", "fft"})
+    "cumlogsumexp", "cumsum", "cumprod", "cummax", "cummin", "conv_general_dilated",
+    "gather", "tile", "ppermute", "all_to_all", "top_k", "split", "unstack"})
 _MULTIPLE = frozenset({"split", "top_k", "unstack", "qr", "lu", "svd", "eigh",
                        "optimization_barrier"})
 
@@ -50,43 +54,18 @@ def _same(name: str) -> Callable[..., Any]:
     return compute
 
 
-def _over_axes(f: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(x: Any, *, axes: Any, axis_index_groups: Any = None, **ignored: Any) -> Any:
-        return f(x, axes, axis_index_groups=axis_index_groups)
-    return compute
-
-
-def _all_gather(x: Any, *, all_gather_dimension: int, axis_name: Any, axis_index_groups: Any = None,
-                tiled: bool = False, **ignored: Any) -> Any:
-    return lax.all_gather(x, axis_name, axis=all_gather_dimension, tiled=tiled,
-                          axis_index_groups=axis_index_groups)
-
-
-def _top_k(x: Any, *, k: int, axis: int = -1) -> list[Any]:
-    return list(lax.top_k(x, k, axis=axis))
-
-
-def _window(init: float, f: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(x: Any, **params: Any) -> Any:
-        return lax.reduce_window(x, init, f, **params)
-    return compute
-
-
 _OTHERS: dict[str, Callable[..., Any]] = {
     "copy": jnp.copy,
     "dynamic_slice": dynamic_slice_at, "dynamic_update_slice": dynamic_update_slice_at,
     "gather": _same("gather"),
-    "stack": lambda *xs, axis: jnp.stack(xs, axis),
-    "unstack": lambda x, *, axis: list(jnp.unstack(x, axis=axis)), "top_k": _top_k,
-    "split": lambda x, *, sizes, axis: list(lax.split(x, sizes, axis)),
+    "stack": stack_by_params, "fft": fft_by_params,
     "regularized_incomplete_beta": betainc,
-    "psum": _over_axes(lax.psum), "pmax": _over_axes(lax.pmax), "pmin": _over_axes(lax.pmin),
-    "all_gather": _all_gather,
+    **{f.__name__: over_axes(f) for f in (lax.psum, lax.pmax, lax.pmin)},
+    "all_gather": all_gather_by_params, "reduce_scatter": reduce_scatter_by_params,
     "scatter": scatter_by_params(lax.scatter),
     **{f"scatter-{name}": scatter_by_params(getattr(lax, f"scatter_{name}"))
        for name in ("add", "mul", "min", "max")},
-    "reduce_window_sum": _window(0.0, lax.add), "reduce_window_max": _window(-jnp.inf, lax.max),
-    "reduce_window_min": _window(jnp.inf, lax.min),
+    **WINDOW_PRIMITIVES,
     "cholesky": linalg.cholesky_as_is, "triangular_solve": linalg.triangular_solve,
 }
 

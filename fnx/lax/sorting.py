@@ -7,6 +7,7 @@ from typing import Any
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import record_results
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
@@ -116,7 +117,9 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     """
     x = asarray(operand)
     at = axes.normalize_axis(axis, x.ndim)
-    return _top_k(x, at, k, largest=True)
+    out = _top_k(x, at, k, largest=True)
+    record_results(out, "top_k", top_k, x._node, k=out[0].shape[at], axis=at)
+    return out
 
 
 def _top_k(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:

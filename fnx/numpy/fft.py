@@ -16,6 +16,7 @@ from fnx.core.array import arguments
 from fnx.core.array import axes as axis_rules
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import record
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -134,7 +135,8 @@ def _complex(a: ArrayLike, s: Any, which: Any, norm: str | None, inverse: bool) 
     node = to_pairs(x._node)
     for i, (axis, n) in enumerate(zip(dims[::-1], lengths[::-1])):
         node = transform(resize(node, axis, n), axis, inverse, 1.0 if i else scale)
-    return Array(to_complex(node))
+    out = Array(to_complex(node))
+    return _record_fft(out, int(inverse), x, dims, lengths, lengths, norm)
 
 
 def _real(name: str, a: ArrayLike, s: Any, which: Any, norm: str | None) -> Array:
@@ -148,7 +150,7 @@ def _real(name: str, a: ArrayLike, s: Any, which: Any, norm: str | None) -> Arra
     node = real_transform(resize(node, dims[-1], lengths[-1]), dims[-1], scale)
     for axis, n in zip(dims[-2::-1], lengths[-2::-1]):
         node = transform(resize(node, axis, n), axis)
-    return Array(to_complex(node))
+    return _record_fft(Array(to_complex(node)), _RFFT, x, dims, lengths, lengths, norm)
 
 
 def _inverse_real(a: ArrayLike, s: Any, which: Any, norm: str | None, inverse: bool = True
@@ -163,7 +165,33 @@ def _inverse_real(a: ArrayLike, s: Any, which: Any, norm: str | None, inverse: b
     for axis, n in zip(dims[:-1], lengths[:-1]):
         node = transform(resize(node, axis, n), axis, True)
     node = resize(node, dims[-1], lengths[-1] // 2 + 1)
-    return Array(inverse_real_transform(node, dims[-1], lengths[-1], scale))
+    out = Array(inverse_real_transform(node, dims[-1], lengths[-1], scale))
+    if not inverse:
+        return out
+    return _record_fft(out, _IRFFT, x, dims, (*lengths[:-1], lengths[-1] // 2 + 1), lengths, norm)
+
+
+_FFT, _IFFT, _RFFT, _IRFFT = range(4)  # lax.FftType
+
+
+def _record_fft(out: Array, kind: int, x: Array, dims: Sequence[int], of: Sequence[int],
+                lengths: Sequence[int], norm: str | None) -> Array:
+    """Record a transform of the last axes, as long as they are, as an operation."""
+    first = x.ndim - len(dims)
+    if list(dims) != list(range(first, x.ndim)) or x.shape[first:] != tuple(of) or \
+            norm not in (None, "backward"):
+        return out
+    t = real_dtype(x._node)
+    wide = dtypes.complex128 if t is dtypes.float64 else dtypes.complex64
+    operand = build.cast(x._node, t if kind == _RFFT else wide)
+    return record(out, "fft", fft_by_params, operand, fft_type=kind, fft_lengths=tuple(lengths))
+
+
+def fft_by_params(x: Any, *, fft_type: int, fft_lengths: Sequence[int]) -> Array:
+    """Transform the last axes, as JAX's primitive does."""
+    f = {_FFT: fftn, _IFFT: ifftn, _RFFT: rfftn, _IRFFT: irfftn}[fft_type]
+    out: Array = f(x, fft_lengths)
+    return out
 
 
 def _one(n: int | None) -> tuple[int] | None:

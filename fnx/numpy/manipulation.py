@@ -11,6 +11,7 @@ import numpy as np
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import record_results
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
@@ -229,7 +230,10 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """
     array = _require_rank("unstack", x, 1)
     leading = moveaxis(array, axes.normalize_axis(axis, array.ndim), 0)
-    return tuple([leading[i] for i in range(leading.shape[0])])
+    out = tuple([leading[i] for i in range(leading.shape[0])])
+    record_results(out, "unstack", unstack, array._node,
+                   axis=axes.normalize_axis(axis, array.ndim))
+    return out
 
 
 @_docstr(tup="Arrays whose shapes agree except along the third axis.",

@@ -13,7 +13,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr, where
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.support.errors import ShapeError
 from fnx.core.support.process import lazy_import
 from fnx.numpy.creation import arange
@@ -134,7 +134,9 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
     shape = (1,) * (rank - x.ndim) + x.shape
     node = build.reshape(x._node, tuple(m for n in shape for m in (1, n)))
     node = build.expand(node, tuple(m for c, n in zip(counts, shape) for m in (c, n)))
-    return wrap_like(x, build.reshape(node, tuple(c * n for c, n in zip(counts, shape))))
+    tiled = build.reshape(node, tuple(c * n for c, n in zip(counts, shape)))
+    set_composite(tiled, "tile", tile, [build.reshape(x._node, shape)], reps=counts)
+    return wrap_like(x, tiled)
 
 
 @public_api

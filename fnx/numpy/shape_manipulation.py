@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from fnx.core.array import arguments, array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import record, record_results
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -394,7 +396,16 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike | None 
             raise ShapeError(f"stack: expected arrays of equal shape, got {xs[0].shape} and "
                              f"{x.shape}",
                              hint="call broadcast_arrays first")
-    return concatenate([expand_dims(x, axis) for x in xs], axis=axis, dtype=dtype)
+    stacked: Array = concatenate([expand_dims(x, axis) for x in xs], axis=axis, dtype=dtype)
+    operands = [build.cast(x._node, stacked._dtype) for x in xs]
+    return record(stacked, "stack", stack_by_params, *operands,
+                  axis=axes.normalize_axis(axis, stacked.ndim))
+
+
+def stack_by_params(*xs: Any, axis: int) -> Array:
+    """Stack arrays, as JAX's primitive does."""
+    out: Array = stack(xs, axis)
+    return out
 
 
 def _with_min_rank(min_rank: int, x: Array, columns: bool = False) -> Array:
@@ -488,4 +499,11 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
         slices = [(0, m) for m in x.shape]
         slices[ax] = (low, max(low, high))
         out.append(wrap_like(x, build.shrink(x._node, slices)))
+    if bounds == sorted(bounds):
+        sizes = tuple([high - low for low, high in zip(bounds, bounds[1:])])
+        record_results(out, "split", _split_by_sizes, x._node, sizes=sizes, axis=ax)
     return out
+
+
+def _split_by_sizes(x: Any, *, sizes: Sequence[int], axis: int) -> list[Array]:
+    return array_split(x, list(itertools.accumulate(sizes))[:-1], axis)

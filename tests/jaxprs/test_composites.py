@@ -64,8 +64,76 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
      {"shape": (2,)}),
     ("random_fold_in", lambda k: fnx.random.uniform(fnx.random.fold_in(k, 4)),
      (fnx.random.key(1),), {}),
+    ("square", lambda x: jnp.square(x), (X,), {}),
+    ("split", lambda x: sum(jnp.split(x, [1, 3], 1)[::2]), (X,), {"sizes": (1, 2, 1), "axis": 1}),
+    ("split", lambda x: jnp.subtract(*lax.split(x, (1, 2))), (X,), {"sizes": (1, 2), "axis": 0}),
+    ("unstack", lambda x: sum(jnp.unstack(x, axis=1)), (X,), {"axis": 1}),
+    ("stack", lambda x: jnp.stack([x, x + 1], -1), (X,), {"axis": 2}),
+    ("tile", lambda x: jnp.tile(x, (2, 1)), (X,), {"reps": (2, 1)}),
+    ("top_k", lambda x: lax.top_k(x, 2)[1], (X,), {"k": 2, "axis": 1}),
+    ("top_k", lambda x: lax.top_k(x, 1, axis=0)[0], (X,), {"k": 1, "axis": 0}),
+    ("sort", lambda x: jnp.argsort(x), (X,), {"num_keys": 1, "dimension": 1}),
+    ("slice", lambda x: x[::2, 1::2], (X,),
+     {"start_indices": (0, 1), "limit_indices": (3, 4), "strides": (2, 2)}),
+    ("reduce_window_max", lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 2), "SAME"),
+     (X,), {"window_dimensions": (2, 2), "padding": ((0, 1), (0, 0))}),
+    ("reduce_window_sum", lambda x: lax.reduce_window(x, 0.0, lambda a, b: a + b, (2, 1)), (X,),
+     {"window_strides": (1, 1), "base_dilation": (1, 1)}),
+    ("fft", lambda x: jnp.fft.fft2(x), (X,), {"fft_type": 0, "fft_lengths": (3, 4)}),
+    ("fft", lambda x: jnp.fft.irfft(x), (X,),
+     {"fft_type": 3, "fft_lengths": (6,)}),
+    ("population_count", lambda i: lax.population_count(i), (I,), {}),
+    ("clz", lambda i: lax.clz(i), (I,), {}),
+    ("zeta", lambda x: lax.zeta(x + 2, 1.5), (X,), {}),
+    ("polygamma", lambda x: lax.polygamma(1.0, x + 1), (X,), {}),
+    ("igamma", lambda x: lax.igamma(0.5, x), (X,), {}),
+    ("igammac", lambda x: lax.igammac(x + 1, 0.5), (X,), {}),
+    ("regularized_incomplete_beta", lambda x: lax.betainc(1.5, x + 1, 0.5), (X,), {}),
+    ("cumlogsumexp", lambda x: lax.cumlogsumexp(x, axis=1), (X,), {"axis": 1, "reverse": False}),
     ("random_seed", lambda s: fnx.random.bits(fnx.random.key(s)), (5,), {}),
 ]
+
+
+NAMED: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+    ("psum", lambda x: lax.psum(x, "i"), {"axes": ("i",), "axis_index_groups": None}),
+    ("psum", lambda x: lax.pmean(x, ("i", "j")), {"axes": ("i", "j")}),
+    ("pmax", lambda x: lax.pmax(x, "i", axis_index_groups=[[0], [1]]),
+     {"axis_index_groups": ((0,), (1,))}),
+    ("all_gather", lambda x: lax.all_gather(x, "i", axis=1),
+     {"all_gather_dimension": 1, "axis_name": ("i",), "axis_size": 2, "tiled": False}),
+    ("reduce_scatter", lambda x: lax.psum_scatter(x, "i", scatter_dimension=1, tiled=True),
+     {"axis_name": ("i",), "scatter_dimension": 1, "tiled": True}),
+    ("ppermute", lambda x: lax.ppermute(x, "i", [(0, 1)]),
+     {"axis_name": ("i",), "perm": ((0, 1),)}),
+    ("all_to_all", lambda x: lax.all_to_all(x, "i", 1, 0, tiled=True),
+     {"split_axis": 1, "concat_axis": 0, "tiled": True}),
+    ("axis_index", lambda x: x + lax.axis_index("i"), {"axis_name": "i"}),
+]
+
+
+@pytest.mark.parametrize(("name", "f", "params"), NAMED)
+def test_a_collective_is_an_equation(name: str, f: Callable[..., Any], params: dict[str, Any]
+                                     ) -> None:
+    closed = fnx.make_jaxpr(f, axis_env=[("i", 2), ("j", 3)])(X)
+    found = [eqn for eqn in closed.eqns if eqn.primitive.name == name]
+    assert len(found) == 1, closed
+    assert params.items() <= found[0].params.items()
+
+    def mapped(g: Callable[..., Any]) -> Any:
+        return fnx.vmap(fnx.vmap(g, axis_name="j"), axis_name="i")(
+            jnp.arange(72.0).reshape(2, 3, 3, 4))
+    np.testing.assert_array_equal(
+        np.asarray(mapped(lambda x: eval_jaxpr(closed.jaxpr, closed.consts, x)[0])),
+        np.asarray(mapped(f)))
+
+
+def test_all_results_of_an_operation_are_of_one_equation() -> None:
+    closed = fnx.make_jaxpr(lambda x: [*lax.top_k(x, 2), *jnp.split(x, 2, 1)])(X)
+    assert [eqn.primitive.name for eqn in closed.eqns] == ["top_k", "split"]
+    assert [len(eqn.outvars) for eqn in closed.eqns] == [2, 2]
+    for got, expected in zip(eval_jaxpr(closed.jaxpr, closed.consts, X),
+                             [*lax.top_k(X, 2), *jnp.split(X, 2, 1)]):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
 
 
 @pytest.mark.parametrize("inside", ["", "jit", "scan"])

@@ -35,7 +35,7 @@ from fnx.core.array.index_parsing import parse_index
 from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
 from fnx.core.formulas import elementwise as rows
 from fnx.core.formulas.elementwise import OPERATORS, ElementwiseFn
-from fnx.core.ir import dtypes, ops
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr, integer_power, maximum, minimum
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, set_composite
@@ -56,6 +56,8 @@ def apply(fn: ElementwiseFn, *xs: Any) -> Array:
         return Array(fn.build(*nodes))
     nodes, weak = promote_operands(fn.domain, fn.name, xs)
     node = fn.build(*nodes)
+    if fn.is_primitive:
+        set_composite(node, fn.name, functools.partial(apply, fn), nodes)
     if weak and fn in _WEAK_RULES:
         weak = _WEAK_RULES[fn](xs)
     return Array(node, weak and not node.dtype.is_bool)
@@ -224,6 +226,29 @@ for _op, _call in _OPERATOR_CALLS.items():
         lift_floats(_call)
 
 
+def record(out: Array, name: str, f: Callable[..., Any], *operands: UOp, **params: Any
+           ) -> Array:
+    """Record that an Array is an operation on nodes."""
+    set_composite(out._node, name, f, operands, **params)
+    return out
+
+
+def record_elementwise(out: Array, name: str, f: Callable[..., Any], *operands: Array
+                       ) -> Array:
+    """Record an elementwise operation, whose operands have the shape and dtype of the result."""
+    return record(out, name, f, *[
+        build.expand(build.cast(x._node, out._dtype), out.shape) for x in operands])
+
+
+def record_results(outs: Sequence[Array], name: str, f: Callable[..., Any], operand: UOp,
+                   **params: Any) -> None:
+    """Record an operation with several results, unless some of them are equal."""
+    results = [x._node for x in outs]
+    if len({operand, *results}) > len(results):
+        for i, node in enumerate(results):
+            set_composite(node, name, f, [operand], i, **params)
+
+
 def static_power(x: Array, n: Any) -> Array:
     """``x ** n`` for a Python number n; an integer n (or 2.0) is expanded to multiplications."""
     is_integer = type(n) is int or n == 2.0
@@ -248,6 +273,13 @@ power = public_api(static_power, "power")
 def _item(x: Array, index: Any) -> Array:
     """``x[index]``."""
     return Array(indexing.get(x._node, parse_index(index)), x.weak)
+
+
+def slice_by_params(x: Any, *, start_indices: Sequence[int], limit_indices: Sequence[int],
+                    strides: Sequence[int] | None = None) -> Array:
+    """Slice each axis, as JAX's primitive does."""
+    steps = strides or (1,) * len(start_indices)
+    return _item(asarray(x), tuple(map(slice, start_indices, limit_indices, steps)))
 
 
 def _slices(x: Array, starts: Sequence[Array | None], lengths: Sequence[int]) -> Array:

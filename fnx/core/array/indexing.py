@@ -30,7 +30,7 @@ from fnx.core.ir.expr import Expr, maximum, minimum, where
 from fnx.core.ir.index_arrays import broadcast_indices, index_dtype, index_range
 from fnx.core.ir.op import inverse_permutation, max_value, min_value, other_axes
 from fnx.core.ir.ops import Op, Shape
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.scope import storage
 from fnx.core.support.errors import (
     ArgumentError,
@@ -42,6 +42,7 @@ from fnx.core.support.errors import (
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 
+array_operators = lazy_import("fnx.core.array.array_operators")
 complex_scatter = lazy_import("fnx.core.formulas.complex_scatter")
 
 _READ_POLICIES: dict[str | None, OutOfBoundsPolicy] = {
@@ -260,12 +261,17 @@ class _IndexPlan:
         for s in self.slices:
             low = s.start if s.step > 0 else s.start + (s.count - 1) * s.step
             bounds.append((low, low + (s.count - 1) * abs(s.step) + 1) if s.count else (0, 0))
-        x = build.shrink(x, bounds)
-        x = build.flip(x, [a for a, s in enumerate(self.slices) if s.step < 0])
-        for axis, s in enumerate(self.slices):
-            if abs(s.step) > 1 and s.count > 1:
-                x = _take_strided(x, axis, abs(s.step), s.count)
-        return build.reshape(x, self.region)
+        backward = [a for a, s in enumerate(self.slices) if s.step < 0]
+        taken = build.flip(build.shrink(x, bounds), backward)
+        strides = [abs(s.step) if s.count > 1 else 1 for s in self.slices]
+        for axis, step in enumerate(strides):
+            if step > 1:
+                taken = _take_strided(taken, axis, step, self.slices[axis].count)
+        if max(strides, default=1) > 1 and not backward:
+            starts, limits = zip(*bounds)
+            set_composite(taken, "slice", array_operators.slice_by_params, [x],
+                          start_indices=starts, limit_indices=limits, strides=tuple(strides))
+        return build.reshape(taken, self.region)
 
     def restore(self, y: UOp) -> UOp:
         """Invert ``select``: place the region where it is in x, with zeros (False) around it."""

@@ -54,11 +54,12 @@ complex_functions = lazy_import("fnx.core.formulas.complex_functions")
 class ElementwiseFn:
     """An elementwise function: see the module docstring. Bools may use another op (``Op.of``)."""
 
-    __slots__ = ("name", "domain", "formula", "is_format_specific")
+    __slots__ = ("name", "domain", "formula", "is_format_specific", "is_primitive")
 
     def __init__(self, name: str, domain: str, formula: Op | Callable[..., Expr],
-                 is_format_specific: bool = False) -> None:
+                 is_format_specific: bool = False, is_primitive: bool = False) -> None:
         self.name, self.domain, self.formula = name, domain, formula
+        self.is_primitive = is_primitive  # of JAX, of this name: jaxprs show it, not its formula
         # depends on the dtype's own format: not computed in a wider one
         self.is_format_specific = is_format_specific
 
@@ -350,7 +351,7 @@ POSITIVE = ElementwiseFn("positive", "any", positive)
 ABSOLUTE = ElementwiseFn("absolute", "any", absolute)
 FABS = ElementwiseFn("fabs", "inexact", absolute)
 SIGN = ElementwiseFn("sign", "number", sign)
-SQUARE = ElementwiseFn("square", "integer", square)
+SQUARE = ElementwiseFn("square", "integer", square, is_primitive=True)
 FLOOR = ElementwiseFn("floor", "any", _floats_only(floor))
 CEIL = ElementwiseFn("ceil", "any", _floats_only(ceil))
 TRUNC = ElementwiseFn("trunc", "any", _floats_only(trunc))

@@ -124,13 +124,14 @@ class Composite(Record):
     """What the value of a node is in terms of earlier nodes: an operation that is several ops here.
 
     Jaxprs show it as one equation. Names and params are JAX's; ``build(*operands, **params)`` is
-    the function, of Arrays.
+    the function, of Arrays. ``index``: which of its results the node is, if it has several.
     """
 
     name: str
     build: Callable[..., Any]
     operands: tuple[UOp, ...]
     params: dict[str, Any]
+    index: int | None = None
 
 
 class UOp:
@@ -318,10 +319,10 @@ def _free_ranges(node: UOp) -> frozenset[UOp]:
 
 
 def set_composite(node: UOp, name: str, build: Callable[..., Any], operands: Sequence[UOp],
-                  **params: Any) -> UOp:
+                  index: int | None = None, /, **params: Any) -> UOp:
     """Record that a node is an operation on others, unless it is one of them or has no operands."""
     if node.src and node not in operands:
-        node.composite = Composite(name, build, tuple(operands), params)
+        node.composite = Composite(name, build, tuple(operands), params, index)
     return node
 
 
@@ -335,7 +336,8 @@ def _copy_composite(composite: Composite, node: UOp, replacements: dict[UOp, UOp
               if n not in replacements]  # by the node
     if all(n.src or n.op.name in _CONSTANTS for n in unread):
         operands = rebuild(composite.operands, known=replacements)
-        set_composite(new, composite.name, composite.build, operands, **composite.params)
+        set_composite(new, composite.name, composite.build, operands, composite.index,
+                      **composite.params)
 
 
 _CONSTANTS = frozenset({"CONST", "IOTA"})
