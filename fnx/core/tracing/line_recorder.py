@@ -309,7 +309,19 @@ class LineRecorder:
                 node = known.get(param)
                 if slot < len(closing.sources) and node is not None and node.op is ops.PARAM:
                     self._body.sources.setdefault(node.arg.slot, closing.sources[slot])
+        if closings and self._body is None:
+            for slot, param in build.params(function).items():
+                if slot < len(closings[-1].sources) and param in known:
+                    self._name_operand(known[param], closings[-1].sources[slot])
         return functools.partial(self._move, function, self._owner)
+
+    def _name_operand(self, node: UOp, source: UOp) -> None:
+        """Name what is in the place of an input of a trace that is inlined by its variables."""
+        for visit, name in self._holders.get(source, ()):
+            if node.src:
+                node.locs += (LineVisit(visit.loc, visit.number, name, self._owner, at_start=True),)
+            elif node.op is ops.LEAF:
+                visit.sources.append((name, node, True))
 
     def enter_body(self) -> Any:
         outer = self._body, self._owner

@@ -394,3 +394,16 @@ def test_derivatives_of_derivatives_have_one_name() -> None:
     names = {name for s in steps for name in s.values}
     assert "derivative of derivative of y" in names and "derivative of x" in names
     assert not any(name.count("derivative of") > 2 for name in names)
+
+
+def test_arguments_under_vmap_have_names() -> None:
+    def one(row: Any, by: Any) -> Any:
+        s = row.sum()
+        return row / s + by
+
+    def f(x: Any, y: Any) -> Any:
+        return fnx.vmap(one, (0, None))(x * 2, y)
+    rows = np.float32([[1, 3], [2, 2]])
+    step = next(s for s in fnx.debug.step(f)(rows, 1.0) if s.function == "one")
+    assert_same([step.values["row"], step.values["s"]], [rows * 2, np.float32([8, 8])])
+    assert "by" in step.values
