@@ -115,6 +115,7 @@ class StepSession:
         self._stops = lines.run(closed.function, args)
         self._count = 0
         self._variables: dict[tuple[int, int], dict[str, Any]] = {}
+        self._loops: dict[tuple[int, int], Any] = {}  # the iterations that variables belong to
         self._outs: Sequence[NDArray] | None = None
         self._frame = 0, 0
         self.current: Step | None = None
@@ -147,6 +148,10 @@ class StepSession:
         self._count += 1
         step = self.current = Step(stop, self._count)
         self._frame = step.depth, stop.visit.frame
+        loops = tuple([(i.number, i.is_backward) for i in step.loops])
+        if self._loops.get(self._frame) != loops:  # those of another iteration hold no more
+            self._loops[self._frame] = loops
+            self._variables.pop(self._frame, None)
         frame = self._variables.setdefault(self._frame, {})
         for key in [key for key in self._variables if key[0] > step.depth]:
             del self._variables[key]

@@ -69,6 +69,14 @@ def test_iterations_and_arguments_have_names() -> None:
     assert "iteration 2 of 4 of scan" in repr(step)
 
 
+def test_variables_are_those_of_the_iteration() -> None:
+    for f in (loss, fnx.grad(loss)):
+        session, before = fnx.debug.step(f)(W, X), None
+        for step in session:
+            if step.loops and before != (before := (step.loops[-1].number, step.kind)):
+                assert session.variables.keys() == step.values.keys()
+
+
 def test_next_steps_over_and_out_steps_back() -> None:
     session = fnx.debug.step(loss)(W, X)
     session.step()
