@@ -233,6 +233,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str,
     "a shape as several arguments": (
         lambda: jnp.zeros(2, 3), errors.DTypeError, TypeError, "zeros: expected a dtype, got 3",
         "a shape is one argument, such as (2, 3)"),
+    "a number of elements that is not known": (
+        traced(lambda a: jnp.where(a > 0)), errors.TracedValueError, TypeError,
+        "where: expected a concrete value", "pass size="),
     "a seed as key": (
         lambda: random.normal(0, (2,)), errors.DTypeError, TypeError,
         "normal: expected a key, got the number 0", "fnx.random.key(0)"),
