@@ -333,6 +333,11 @@ _ARRAYS: dict[str, Words] = {
     r"where: expected shapes that broadcast, got (.*)":
         r"select cases must have the same shapes, got [\1]. Incompatible shapes for broadcasting: "
         r"shapes=[\1]",
+    r"broadcast_\w+: expected shapes that broadcast, got (\(.*?\)) and (\(.*?\))\n":
+        r"Incompatible shapes for broadcasting: shapes=[\1, \2]",
+    r"expected a GPU: ":
+        "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present.",
+    r"expected one of cpu, .* or gpu, got '(\w+)'": r"Unknown backend \1.",
     r"(\w+): expected shapes that broadcast, got (\(.*?\)) and (\(.*?\))\n":
         r"\1 got incompatible shapes for broadcasting: \2, \3.",
     r"matmul: expected the last axis of .* to match .*, got (\d+) and (\d+)":

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import sys
 from collections.abc import Callable
@@ -48,6 +49,19 @@ def register_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any])
     _lower_hooks.append(lower)
 
 
+class _SignatureOfFunction:
+    """The signature of the function that an object wraps, for ``inspect.signature``: its call may
+    be native code, which has none."""
+
+    def __get__(self, wrapper: Transformed[Any, Any] | None, owner: type) -> inspect.Signature:
+        if wrapper is None:
+            raise AttributeError("__signature__")
+        try:
+            return inspect.signature(wrapper._f)
+        except (TypeError, ValueError) as e:  # a function of C without one
+            raise AttributeError("__signature__") from e
+
+
 class Transformed(Generic[P, R_co]):
     """A function made from ``f``, with named options.
 
@@ -57,6 +71,7 @@ class Transformed(Generic[P, R_co]):
 
     kind: ClassVar[str]
     summary: ClassVar[str] = ""
+    __signature__ = _SignatureOfFunction()
 
     def __init__(self, f: Callable[..., Any], **options: Any) -> None:
         if not callable(f):

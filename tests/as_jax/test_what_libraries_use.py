@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.as_jax import optimizers, stax
+from fnx.as_jax.messages import words_of_jax
 from fnx.core.array.abstract_values import JVPTracer, get_aval
 from fnx.core.scope import scope
-from fnx.errors import LeakedTracerError, NotBuiltError
+from fnx.errors import FnxError, LeakedTracerError, NotBuiltError
 from fnx.experimental import checkify
 from fnx.interpreters import ad, batching
 
@@ -155,3 +157,33 @@ def test_segments_and_pmap_broadcast_and_map_as_libraries_expect() -> None:
     assert fnx.pmap(lambda x, y: x + y)(x, y=x).tolist() == [[2, 2]]
     with pytest.raises(ValueError, match="^x is 3"):
         checkify.check(False, "x is {}", jnp.array(3))
+
+
+def test_a_transformed_function_has_the_signature_of_the_function() -> None:
+    """chex binds arguments by it, without the functions that a wrapper wraps."""
+    def f(a: Any, *, b: int = 2) -> Any:
+        return a * b
+    for made in (fnx.jit(f, static_argnames="b"), fnx.vmap(f), fnx.jit(fnx.jit(f))):
+        assert inspect.signature(made, follow_wrapped=False) == inspect.signature(f)
+        assert list(inspect.signature(type(made)).parameters)
+
+
+def test_messages_of_checks_have_arrays_and_keys() -> None:
+    def f(x: Any, key: Any) -> Any:
+        checkify.check(x > 0, "{!r} of {}", x, key)
+        return x
+    for checked in (checkify.checkify(f), fnx.jit(checkify.checkify(f))):
+        error, _ = checked(jnp.float32(-1), fnx.random.key(3))
+        assert error.get().startswith("Array(-1., dtype=float32) of Array((), dtype=key<fry>)")
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: jnp.broadcast_shapes((2,), (3,)),
+     "Incompatible shapes for broadcasting: shapes=[(2,), (3,)]"),
+    (lambda: jnp.broadcast_arrays(jnp.ones(2), jnp.ones(3)),
+     "Incompatible shapes for broadcasting: shapes=[(2,), (3,)]"),
+    (lambda: fnx.devices("tpu"), "Unknown backend tpu.")])
+def test_errors_have_words_of_jax(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(FnxError) as raised:
+        call()
+    assert words_of_jax(str(raised.value)) == words

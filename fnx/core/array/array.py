@@ -227,7 +227,8 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
     def __format__(self, spec: str) -> str:
         if self._storage is None:
             return format(self._scalar("format()"), spec) if spec else repr(self)
-        return format(self.item() if not self._shape else str(self), spec)
+        is_number = not self._shape and self._dtype.kind != "key"
+        return format(self.item() if is_number else str(self), spec)
 
     def __copy__(self) -> Array:
         return self
