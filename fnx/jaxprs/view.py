@@ -91,11 +91,11 @@ def _steps(outs: Sequence[UOp], known: dict[UOp, Atom]) -> list[_Step]:
     """
     without: set[UOp] = set()
     while True:
-        found = _Steps(known, without)
-        found.visit(outs)
-        order, cycle = found.in_order()
+        steps = _Steps(known, without)
+        steps.visit(outs)
+        order, cycle = steps.in_order()
         if not cycle:
-            return [found.steps[node] for node in order]
+            return [steps.steps[node] for node in order]
         without |= cycle
 
 

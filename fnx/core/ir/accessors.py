@@ -250,13 +250,13 @@ def lines_of_nodes(nodes: Sequence[UOp], lines: Container[Location],
         nodes: all nodes of a FUNCTION.
         lines: the lines that its trace ran.
     """
-    own = {node: tuple([loc for loc in node.locs if loc in lines]) for node in nodes}
+    lines_of = {node: tuple([loc for loc in node.locs if loc in lines]) for node in nodes}
     for node in nodes:
-        own[node] = own[node] or next((own[s] for s in node.src if own[s]), ())
+        lines_of[node] = lines_of[node] or next((lines_of[s] for s in node.src if lines_of[s]), ())
     for node in reversed(nodes):
         for s in node.src:
-            own[s] = own[s] or own[node]
-    return own
+            lines_of[s] = lines_of[s] or lines_of[node]
+    return lines_of
 
 
 def execs_in_loops(commands: UOp) -> list[tuple[UOp, tuple[UOp, ...]]]:

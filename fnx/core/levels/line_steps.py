@@ -374,14 +374,14 @@ class _Plan:
                    for slot, source in enumerate(closing.sources if closing else ())
                    if slot in params
                    for visit, name, at_start in steps.names_of.get(source, ())]
-        def made(nodes: Iterable[UOp]) -> set[int]:
+        def traces_of(nodes: Iterable[UOp]) -> set[int]:
             return {steps.visits[v.number].trace for n in nodes for v in held.get(n, ())
                     if not (v.borrowed or v.at_start)}
 
-        own = {steps.visits[visit].trace for _, source, visit, _, _ in sources
+        innermost = {steps.visits[visit].trace for _, source, visit, _, _ in sources
                if source.number > steps.visits[visit].trace}
         # one that returns arguments has its own trace, the innermost; another may be constant
-        traces = made(varies) or {max(own, default=0)} - {0} or made(held)
+        traces = traces_of(varies) or {max(innermost, default=0)} - {0} or traces_of(held)
         for param, _, visit, name, at_start in sources:
             if steps.visits[visit].trace in traces:
                 named.setdefault(visit, {})[name] = param

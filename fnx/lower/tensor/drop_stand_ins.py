@@ -33,9 +33,9 @@ from fnx.lower.analysis.masks import mask_of
 from fnx.lower.fusion.cost import nbytes
 
 _MAX_VISITS = 4  # times the nodes of a body, in all contexts
-_Facts = frozenset[tuple[UOp, bool]]  # masks and their values
-_Task = tuple[UOp, _Facts]
-_NOTHING: _Facts = frozenset()
+_Masks = frozenset[tuple[UOp, bool]]  # masks and their values
+_Task = tuple[UOp, _Masks]
+_NOTHING: _Masks = frozenset()
 
 
 def drop_stand_ins(fn: UOp) -> UOp:
@@ -93,11 +93,11 @@ class _Contexts:
                 return None
         return tuple([rewritten[root, _NOTHING] for root in roots])
 
-    def _operands(self, node: UOp, facts: _Facts) -> list[_Task]:
+    def _operands(self, node: UOp, facts: _Masks) -> list[_Task]:
         """Return the operands and what holds where they are read; of a selection whose condition is
         known, the one that it selects."""
-        kept = _kept_axes(node)
-        inner = frozenset([f for f in facts if len(f[0].shape) <= kept])
+        leading = _leading_axes(node)
+        inner = frozenset([f for f in facts if len(f[0].shape) <= leading])
         if node.op is ops.WHERE:
             condition, a, b = node.src
             mask, value = mask_of(condition)
@@ -113,9 +113,9 @@ class _Contexts:
                 return [(node.src[0], inner), (node.src[1], self._with(inner, first, value))]
             if second in self.masks:
                 return [(node.src[0], self._with(inner, second, other)), (node.src[1], inner)]
-        return [(s, inner if len(s.shape) >= kept else _NOTHING) for s in node.src]
+        return [(s, inner if len(s.shape) >= leading else _NOTHING) for s in node.src]
 
-    def _with(self, facts: _Facts, mask: UOp, value: bool) -> _Facts:
+    def _with(self, facts: _Masks, mask: UOp, value: bool) -> _Masks:
         return facts.union([(m, v) for m, v in _implied(mask, value) if m in self.masks])
 
 
@@ -140,7 +140,7 @@ def _holds_anywhere(condition: UOp) -> tuple[UOp, bool] | None:
     return None
 
 
-def _kept_axes(node: UOp) -> int:
+def _leading_axes(node: UOp) -> int:
     """Return the number of leading axes along which an element of a node depends on the same
     index of its operands only."""
     arg, shape = node.arg, node.shape

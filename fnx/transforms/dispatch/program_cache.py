@@ -107,11 +107,11 @@ class ProgramEntry:
     def _relocate(self, commands: UOp, nodes_of_lines: dict[Location, list[int]],
                   nodes: Sequence[UOp]) -> UOp:
         """Replace each line of the commands by the one that the same ``nodes`` have now."""
-        own = accessors.lines_of_nodes(nodes, self._lines) if self._lines else {}
+        lines_of = accessors.lines_of_nodes(nodes, self._lines) if self._lines else {}
         current: dict[Location, Location | None] = {}
         for loc, numbers in nodes_of_lines.items():
             counts = Counter([line for i in numbers
-                              for line in own.get(nodes[i]) or nodes[i].locs])
+                              for line in lines_of.get(nodes[i]) or nodes[i].locs])
             current[loc] = max(counts, key=lambda line: counts[line], default=None)
         return accessors.map_locations(
             commands, lambda locs: [line for loc in locs if (line := current.get(loc)) is not None])

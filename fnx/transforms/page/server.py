@@ -58,7 +58,7 @@ PageEntry = tuple[str, Callable[[], Lowering]]  # a function: its name, and how 
 UNUSED_SECONDS = 60.0  # at the end of a process without a terminal
 
 _open_pages: weakref.WeakSet[Page] = weakref.WeakSet()
-_kept: list[Page] = []  # those that are served at the end of the process
+_pages_at_exit: list[Page] = []  # those that are served at the end of the process
 
 
 def _close_in_child() -> None:
@@ -277,9 +277,9 @@ class _Handler(BaseHTTPRequestHandler):
 def keep_at_exit(page: Page) -> None:
     """Serve a page at the end of the process, too, as ``view()`` may be the last line of a script:
     see ``_serve_at_exit``."""
-    if not _kept:
+    if not _pages_at_exit:
         atexit.register(_serve_at_exit)
-    _kept.append(page)
+    _pages_at_exit.append(page)
 
 
 def _serve_at_exit() -> None:
@@ -287,7 +287,7 @@ def _serve_at_exit() -> None:
 
     At the end of an interactive session they end with it.
     """
-    pages = [page for page in _kept if page.is_served]
+    pages = [page for page in _pages_at_exit if page.is_served]
     is_terminal = sys.stderr.isatty()
     if not is_terminal:
         pages = [page for page in pages if page.is_opened]
