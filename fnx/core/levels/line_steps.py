@@ -10,6 +10,8 @@ again. A FUNCTION that no line made runs at once.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -91,11 +93,13 @@ class Caller(Record):
         visit: its execution.
         arguments: those of its function, if the call is in the first line: (variable, value).
         n_loops: how many loops of the user's are around it.
+        iteration: counts the iterations of all loops; 0 outside of loops.
     """
 
     visit: Visit
     arguments: tuple[tuple[str, NDArray], ...]
     n_loops: int
+    iteration: int
 
 
 class Stop(Record):
@@ -106,12 +110,14 @@ class Stop(Record):
         values: its results: (variable, value). Without a variable the name is that of an op.
         loops: the iterations of the user's loops around it, the innermost last.
         callers: the lines that called its function, the innermost first.
+        iteration: counts the iterations of all loops; 0 outside of loops.
     """
 
     visit: Visit
     values: tuple[tuple[str, NDArray], ...]
     loops: tuple[Iteration, ...]
     callers: tuple[Caller, ...]
+    iteration: int
 
 
 class Closing(Record):
@@ -135,10 +141,11 @@ _Arguments = tuple[tuple[str, NDArray], ...]
 
 
 class _Inside(Record):
-    """Around a FUNCTION: the loops that run; whether it is in a backward pass; the lines that
-    called it; the arguments of functions by their first line."""
+    """Around a FUNCTION: the loops that run, and the count of their iterations; whether it is in a
+    backward pass; the lines that called it; the arguments of functions by their first line."""
 
     loops: tuple[Running, ...] = ()
+    iteration: int = 0
     backward: bool = False
     callers: tuple[Caller, ...] = ()
     arguments: dict[int, _Arguments] = {}
@@ -163,6 +170,7 @@ class LineSteps:
         self.visits_of = {n: visits_of[n]
                           for n in toposort([function], into_functions=True) if n in visits_of}
         self._plans: dict[UOp, _Plan] = {}
+        self._iterations = itertools.count(1)
 
     def closing_of(self, function: UOp) -> Closing | None:
         """Return how a FUNCTION was made, the last time if several."""
@@ -196,6 +204,18 @@ class LineSteps:
                     self._plans[fn] = _Plan(fn, self)
         return self._plans[function]
 
+    def runs_of(self, function: UOp) -> Counter[int]:
+        """Return how often each line runs outside of loops, or in an iteration, by its visit: twice
+        if two calls or loops have one FUNCTION."""
+        times, runs = Counter({function: 1}), Counter[int]()
+        for fn in reversed([n for n in toposort([function], into_functions=True)
+                            if n.op is ops.FUNCTION]):
+            plan = self.plan_of(fn)
+            runs.update({line.visit: times[fn] for line in plan.lines})
+            for n in plan.order:
+                times.update(dict.fromkeys(accessors.bodies(n), times[fn]))
+        return runs
+
     def end_of(self, visit: int) -> int:
         """Return the place of a line in the order in which lines end."""
         return self.visits[visit].end
@@ -216,7 +236,7 @@ class LineSteps:
             if visit.kind or not inside.backward:
                 yield Stop(visit, tuple([(name, env[node]) for name, node in line.values]),
                            tuple([i for _, i in iterations(inside.loops)]),
-                           self._callers(plan, visit, env, inside))
+                           self._callers(plan, visit, env, inside), inside.iteration)
         yield from self._compute(plan, _Line(0, function.src, ()), env, inside)
         return [env[r] for r in function.src]
 
@@ -234,7 +254,7 @@ class LineSteps:
             callers = callers[:callers.index(entered[0].of or entered[0])] if entered else callers
         n_loops = len(iterations(inside.loops))
         return (*[Caller(c, plan.arguments(c.number, env) or inside.arguments.get(c.number, ()),
-                         n_loops) for c in callers], *inside.callers)
+                         n_loops, inside.iteration) for c in callers], *inside.callers)
 
     def _compute(self, plan: _Plan, line: _Line, env: dict[UOp, Any], inside: _Inside
                  ) -> Generator[Stop, None, None]:
@@ -252,7 +272,7 @@ class LineSteps:
                     first: plan.arguments(first, env) for first in plan.arguments_of})
                 if (visit := plan.maker_of(n, self.visits.get(line.visit))) is not None:
                     at = Caller(visit, body.arguments.get(visit.number, ()),
-                                len(iterations(inside.loops)))
+                                len(iterations(inside.loops)), inside.iteration)
                     body = body.replace(callers=(at, *self._callers(plan, visit, env, inside)))
                 outs = yield from self._enter(n, env, body)
                 env.update(zip(build.results(n), outs))
@@ -283,7 +303,8 @@ class LineSteps:
         ys = [np.empty(shape, dtype.np) for shape, dtype in arg.outs[op.n_carries:]]
         for t in order:
             inside = around.replace(
-                loops=(*around.loops, Running(node, consts, inits, carries, t)))
+                loops=(*around.loops, Running(node, consts, inits, carries, t)),
+                iteration=next(self._iterations))
             step_args = [*consts, *carries, *[x[t] for x in xs]]
             for condition in op.conditions:
                 holds, = yield from self.run(condition, step_args, inside.replace(

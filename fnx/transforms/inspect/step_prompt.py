@@ -158,8 +158,7 @@ class StepPrompt(cmd.Cmd):
         try:
             value = eval(arg, names)
         except NameError as error:
-            self._say(f"{error.name} has no value here: the result does not need it, or its line "
-                      "has not run" if self.session.without_value(str(error.name), self.n_up) else
+            self._say(self.session.why_no_value(str(error.name), self.n_up) or
                       f"NameError: {error}: neither a command nor a variable; vars lists these")
             return
         except Exception as error:  # what the user typed

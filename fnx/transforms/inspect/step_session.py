@@ -6,7 +6,7 @@ to breakpoints. How a stop prints is in ``step_views``, the prompt in ``step_pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -16,7 +16,7 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import to_concrete
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.levels import interp
-from fnx.core.levels.line_steps import LineSteps, Visit
+from fnx.core.levels.line_steps import Caller, LineSteps, Visit
 from fnx.core.levels.nan_debugger import decode_values
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError
@@ -27,6 +27,9 @@ from fnx.transforms.inspect import step_views
 from fnx.transforms.inspect.step_views import Step
 
 Condition = str | Callable[[Step], Any] | None
+Numbers = tuple[int | None, ...]  # of the iterations around a line
+
+MAX_KEPT = 256 << 20  # bytes of values that stay for derivatives
 
 
 class Breakpoint:
@@ -89,6 +92,79 @@ class Breakpoint:
         return holds
 
 
+class FrameValues:
+    """The values of a function's variables in one of its calls and one iteration of the loops.
+
+    Attributes:
+        iteration: counts the iterations of all loops; 0 outside of loops.
+        values: variable -> value.
+        visits: the lines that have run, by number.
+        n_bytes: of the values.
+        missing: why values of lines before their derivative are not there; "" if they are.
+    """
+
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+        self.values: dict[str, Any] = {}
+        self.visits: set[int] = set()
+        self.n_bytes = 0
+        self.missing = ""
+
+    def add(self, step: Step) -> int:
+        """Add the values of a line; return how many bytes they have."""
+        n_bytes = sum([x.nbytes for x in step.values.values()])
+        self.visits.add(step.visit.number)
+        self.values |= step.values | step.constants
+        self.n_bytes += n_bytes
+        return n_bytes
+
+
+class ForwardValues:
+    """The values of functions and iterations, for the derivatives of their lines.
+
+    A derivative comes when its function has returned, in loops when all iterations have run. An
+    iteration is known by the numbers of the user's loops around it, so the values of a function
+    that runs several times in one are none's. Values beyond MAX_KEPT bytes are let go, those of the
+    first iterations first: derivatives begin with the last.
+    """
+
+    def __init__(self, visits: Iterable[Visit], runs_of: Mapping[int, int]) -> None:
+        kinds = [visit for visit in visits if visit.kind and runs_of.get(visit.number)]
+        self._frames = {visit.frame for visit in kinds}
+        self._repeated = {visit.frame for visit in kinds if runs_of[visit.number] > 1}
+        self._values: dict[tuple[int, Numbers], FrameValues] = {}
+        self._n_bytes = 0
+        self._was_full = False
+
+    def add(self, frame: int, numbers: Numbers, values: FrameValues) -> None:
+        """Add the values of a function that begins."""
+        if frame not in self._frames or None in numbers:
+            return
+        if (frame, numbers) in self._values:
+            self._repeated.add(frame)
+        self._values[frame, numbers] = values
+
+    def added(self, n_bytes: int) -> None:
+        """Count bytes of values, and let the first ones go if there are too many."""
+        self._n_bytes += n_bytes
+        while self._n_bytes > MAX_KEPT and len(self._values) > 1:
+            self._n_bytes -= self._values.pop(next(iter(self._values))).n_bytes
+            self._was_full = True
+
+    def at(self, frame: int, numbers: Numbers, iteration: int) -> FrameValues:
+        """Return the values of a function at the derivative of a line, in an iteration."""
+        values, before = FrameValues(iteration), self._values.get((frame, numbers))
+        if frame in self._repeated:
+            values.missing = "its function runs several times, this derivative is of one"
+        elif None in numbers:
+            values.missing = "the examples of a batch are at different iterations here"
+        elif before is not None:
+            values.values |= before.values
+        elif self._was_full:
+            values.missing = f"only the last {MAX_KEPT >> 20} MiB of values before derivatives stay"
+        return values
+
+
 class StepSession:
     """A function that is gone through line by line.
 
@@ -114,8 +190,8 @@ class StepSession:
             closed.function, recorder.visits_of, recorder.visits, recorder.closings)
         self._stops = lines.run(closed.function, args)
         self._count = 0
-        self._variables: dict[tuple[int, int], dict[str, Any]] = {}
-        self._loops: dict[tuple[int, int], Any] = {}  # the iterations that variables belong to
+        self._variables: dict[tuple[int, int], FrameValues] = {}
+        self._forward = ForwardValues(recorder.visits.values(), lines.runs_of(closed.function))
         self._outs: Sequence[NDArray] | None = None
         self._frame = 0, 0
         self.current: Step | None = None
@@ -148,14 +224,21 @@ class StepSession:
         self._count += 1
         step = self.current = Step(stop, self._count)
         self._frame = step.depth, stop.visit.frame
-        loops = tuple([(i.number, i.is_backward) for i in step.loops])
-        if self._loops.get(self._frame) != loops:  # those of another iteration hold no more
-            self._loops[self._frame] = loops
-            self._variables.pop(self._frame, None)
-        frame = self._variables.setdefault(self._frame, {})
         for key in [key for key in self._variables if key[0] > step.depth]:
             del self._variables[key]
-        frame.update(step.values | step.constants)
+        variables = self._variables.get(self._frame)
+        if variables is None or variables.iteration != stop.iteration or \
+                stop.visit.number in variables.visits:  # those of another iteration hold no more
+            numbers = tuple([i.number for i in step.loops])
+            if step.kind:
+                variables = self._forward.at(stop.visit.frame, numbers, stop.iteration)
+            else:
+                variables = FrameValues(stop.iteration)
+                self._forward.add(stop.visit.frame, numbers, variables)
+            self._variables[self._frame] = variables
+        n_bytes = variables.add(step)
+        if not step.kind:
+            self._forward.added(n_bytes)
         return step
 
     def next(self) -> Step | None:
@@ -249,9 +332,21 @@ class StepSession:
         for caller in step.callers:
             visit, values = caller.visit, dict(caller.arguments)
             if step.kind or not visit.is_first:  # else its lines have not run
-                values |= self._variables.get((visit.depth, visit.frame), {})
+                values |= self._values_of(caller).values
             frames.append((visit.function, values))
-        return [*frames, (step.function, dict(self._variables[self._frame]))]
+        return [*frames, (step.function, dict(self._variables[self._frame].values))]
+
+    def _values_of(self, caller: Caller) -> FrameValues:
+        """Return the variables of a function whose call has not ended."""
+        visit, step = caller.visit, self.current
+        assert step is not None
+        variables = self._variables.get((visit.depth, visit.frame))
+        if variables is not None and variables.iteration == caller.iteration:
+            return variables
+        if not step.kind:
+            return FrameValues(caller.iteration)
+        numbers = tuple([i.number for i in step.loops[:caller.n_loops]])
+        return self._forward.at(visit.frame, numbers, caller.iteration)
 
     def names(self, n_up: int = 0) -> dict[str, Any]:
         """The names that an expression may use in the current function, or in one of its callers:
@@ -271,10 +366,18 @@ class StepSession:
                  if x is not step_views.NO_VALUE}
         return known | shown
 
-    def without_value(self, name: str, n_up: int = 0) -> bool:
-        """Whether a name is a variable that has no value at the current step."""
-        return self.current is not None and name in self._visit_of(n_up).names and \
-            name not in self.known_variables(n_up)
+    def why_no_value(self, name: str, n_up: int = 0) -> str:
+        """Say why a variable, or the derivative of one, has no value at the current step; "" if
+        there is no such variable, or if it has one."""
+        step = self.current
+        variable = name.removeprefix("derivative of ").removeprefix("tangent of ")
+        if step is None or variable not in self._visit_of(n_up).names or \
+                name in self.known_variables(n_up):
+            return ""
+        values = self._values_of(step.callers[-n_up]) if n_up else self._variables[self._frame]
+        why = values.missing if variable == name else ""
+        return f"{name} has no value here: " + (
+            why or "the result does not need it, or its line has not run")
 
     def _visit_of(self, n_up: int) -> Visit:
         assert self.current is not None

@@ -16,7 +16,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.ir.uop import interned_nodes
 from fnx.core.support.line_visits import LineVisit, recording
-from fnx.transforms.inspect import step_prompt
+from fnx.transforms.inspect import step_prompt, step_session
 from fnx.transforms.inspect.step_session import StepSession
 from tests.helpers import assert_same
 
@@ -70,11 +70,54 @@ def test_iterations_and_arguments_have_names() -> None:
 
 
 def test_variables_are_those_of_the_iteration() -> None:
-    for f in (loss, fnx.grad(loss)):
-        session, before = fnx.debug.step(f)(W, X), None
+    for f in (loss, fnx.grad(loss), fnx.value_and_grad(fnx.jit(loss))):
+        session, before, forward = fnx.debug.step(f)(W, X), None, dict[int, Any]()
         for step in session:
-            if step.loops and before != (before := (step.loops[-1].number, step.kind)):
-                assert session.variables.keys() == step.values.keys()
+            if not step.loops:
+                continue
+            number, known = step.loops[-1].number, session.variables
+            assert number is not None
+            if before != (before := (number, step.kind)):
+                expected = forward[number] if step.kind else {}
+                assert known.keys() == expected.keys() | step.values.keys()
+            if not step.kind:
+                forward[number] = known
+            assert_same([known[name] for name in forward[number]], [*forward[number].values()])
+        assert [*forward] == [0, 1, 2, 3]
+
+
+def test_variables_of_callers_are_those_of_the_iteration() -> None:
+    def f(x: Any) -> Any:
+        def body(c: Any, t: Any) -> Any:
+            half = 0.5  # a line without a value in the graph
+            u = double(x * half)
+            return c + u, None
+        return lax.fori_loop(0, 3, lambda i, c: body(c, i)[0], x)
+    session = fnx.debug.step(f)(1.0)
+    while (step := session.run("double")) is not None:
+        assert step.loops and "u" not in session.frames[-2][1] and "u" not in session.names(1)
+
+
+def test_values_of_forward_lines_are_those_of_one_call_or_none() -> None:
+    inner = fnx.jit(lambda t: jnp.sin(t) * jnp.sin(t + 1))
+
+    def f(x: Any) -> Any:
+        def body(c: Any, t: Any) -> Any:
+            return inner(inner(c) * t), None
+        return lax.scan(body, x, jnp.arange(3.0))[0]
+    out, session = io.StringIO(), fnx.debug.step(fnx.value_and_grad(f))(0.5)
+    step = session.run("<lambda>", lambda step: step.kind)
+    assert step is not None and "t" not in session.variables
+    step_prompt.interact(session, stdin=io.StringIO("p t\n"), stdout=out)
+    assert "t has no value here: its function runs several times" in out.getvalue()
+
+
+def test_few_values_of_forward_lines_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_session, "MAX_KEPT", 50)
+    session = fnx.debug.step(fnx.value_and_grad(loss))(W, X)
+    numbers = [step.loops[-1].number for step in session
+               if step.kind and step.loops and "c" in session.variables]
+    assert numbers and 0 not in numbers
 
 
 def test_next_steps_over_and_out_steps_back() -> None:
