@@ -204,6 +204,12 @@ class LineSteps:
                     self._plans[fn] = _Plan(fn, self)
         return self._plans[function]
 
+    def is_forward(self, node: UOp) -> bool:
+        """Whether a call or loop goes through lines, and not only through their derivatives."""
+        plans = [self.plan_of(body) for body in accessors.bodies(node)]
+        return any(plan.has_lines for plan in plans) and not any(
+            plan.is_backward for plan in plans)
+
     def runs_of(self, function: UOp) -> Counter[int]:
         """Return how often each line runs outside of loops, or in an iteration, by its visit: twice
         if two calls or loops have one FUNCTION."""
@@ -340,6 +346,7 @@ class _Plan:
         self.arguments_of: dict[int, dict[str, UOp]] = {}
         self._makers: dict[UOp, Visit] = {}
         visit_of = self._own_visits(function, named)
+        forward = self._move_forward_passes(function, visit_of)
         first_read, shared = self._first_reads(function, visit_of)
         varies = _varying(function, self.order)
         nodes: dict[int, list[UOp]] = {visit: [] for visit in {*visit_of.values(), *named}}
@@ -357,8 +364,8 @@ class _Plan:
             if not values or kind:
                 values = values | self._unnamed(kind, [
                     n for n in nodes[visit] if visit_of.get(n) == visit and n in varies
-                    and n not in values.values()], name_of)
-            if values or any(map(build_calls.is_token, nodes[visit])):
+                    and n not in forward and n not in values.values()], name_of)
+            if values or any(build_calls.is_token(n) or n in forward for n in nodes[visit]):
                 self.lines.append(_Line(visit, (*nodes[visit], *values.values()),
                                         tuple(values.items())))
         self.trace = min([steps.visits[visit].trace for visit in nodes], default=0)
@@ -419,6 +426,31 @@ class _Plan:
                 self._makers[n] = min([self._maker(v) for v in visits], key=lambda visit: visit.end)
                 visit_of[n] = min([v.number for v in visits], key=steps.end_of)
         return visit_of
+
+    def _move_forward_passes(self, function: UOp, visit_of: dict[UOp, int]) -> set[UOp]:
+        """Let forward passes of calls and loops run at their lines; return them and their results.
+
+        A derivative walk makes the forward pass of a loop with what its backward pass reads, when
+        it comes to the line from behind.
+        """
+        visits, varies = self.steps.visits, _varying(function, self.order)
+        forward, derivatives = set[UOp](), set[UOp]()
+        for n in self.order:
+            visit = visits.get(visit_of.get(n, 0))
+            is_derivative = n in varies and visit is not None and bool(visit.kind)
+            of = None if visit is None else visit.of
+            if n.op is ops.GETTUPLE and n.src[0] in forward:
+                of = self._makers[n.src[0]]
+            elif any(s in derivatives for s in n.src) or is_derivative and not (
+                    n.op in _ENTERED and self.steps.is_forward(n)):
+                derivatives.add(n)
+                continue
+            elif not is_derivative:
+                continue
+            assert of is not None
+            visit_of[n], self._makers[n] = of.number, of
+            forward.add(n)
+        return forward
 
     def _maker(self, at: LineVisit) -> Visit:
         """Return the line that made a node with a visit: an argument was made by the caller."""

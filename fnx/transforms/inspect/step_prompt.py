@@ -155,6 +155,9 @@ class StepPrompt(cmd.Cmd):
         if arg in names:
             self._say(names[arg])
             return
+        if arg.startswith(step_views.SHOWN_NAMES):  # such as: derivative of h
+            self._say(self.session.why_no_value(arg, self.n_up))
+            return
         try:
             value = eval(arg, names)
         except NameError as error:

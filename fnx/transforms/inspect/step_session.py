@@ -6,6 +6,9 @@ to breakpoints. How a stop prints is in ``step_views``, the prompt in ``step_pro
 
 from __future__ import annotations
 
+import ast
+import builtins
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -29,6 +32,7 @@ from fnx.transforms.inspect.step_views import Step
 Condition = str | Callable[[Step], Any] | None
 Numbers = tuple[int | None, ...]  # of the iterations around a line
 
+KINDS = "derivative of ", "tangent of "
 MAX_KEPT = 256 << 20  # bytes of values that stay for derivatives
 
 
@@ -90,6 +94,19 @@ class Breakpoint:
             return True
         self.unknown, self._was_evaluated = "", True
         return holds
+
+
+def names_in(expression: str) -> list[str]:
+    """Return the names that an expression reads and does not bind itself.
+
+    >>> names_in("h.max() > 1 and all(x > low for x in h)")
+    ['h', 'all', 'low']
+    """
+    nodes = [*ast.walk(ast.parse(expression.strip(), mode="eval"))]
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    bound = {n.id for n in names if not isinstance(n.ctx, ast.Load)} | {
+        n.arg for n in nodes if isinstance(n, ast.arg)}
+    return list(dict.fromkeys([n.id for n in names if n.id not in bound]))
 
 
 class FrameValues:
@@ -290,6 +307,17 @@ class StepSession:
                 f"its functions, {', '.join(functions)}; got {added.location}",
                 hint="a line without a statement is not executed, nor is one of a branch that "
                 "tracing did not take")
+        if added.code is not None:
+            visits = [v for v in self._visits.values() if added.is_at(*v.loc, v.function)]
+            known = {"np", "step", *dir(builtins)}.union(
+                *[(*v.names, *v.held, *v.held_before) for v in visits],
+                *{id(v.module): v.module for v in visits}.values())
+            if unknown := [name for name in names_in(str(condition)) if name not in known]:
+                raise ArgumentError(
+                    f"{self.name}: expected a condition over variables of {location or 'a line'}, "
+                    f"got {condition!r}: no line there knows the name {unknown[0]}",
+                    hint="besides variables and names of the module there are np and step, such as "
+                    "step.loops[-1].number, the number of the iteration")
         return added
 
     def clear(self, location: int | str | None = None) -> list[Breakpoint]:
@@ -367,17 +395,24 @@ class StepSession:
         return known | shown
 
     def why_no_value(self, name: str, n_up: int = 0) -> str:
-        """Say why a variable, or the derivative of one, has no value at the current step; "" if
-        there is no such variable, or if it has one."""
-        step = self.current
-        variable = name.removeprefix("derivative of ").removeprefix("tangent of ")
-        if step is None or variable not in self._visit_of(n_up).names or \
-                name in self.known_variables(n_up):
+        """Say why a variable, or a name such as "derivative of h", has no value at the current
+        step; "" if it has one, or if it is a name that is no variable."""
+        step, kind, variable = self.current, "", name
+        if step is None:
+            return f"{name} has no value: no line has run" if " " in name else ""
+        while variable.startswith(KINDS):
+            kind, _, variable = variable.partition(" of ")
+        base = re.split(r"[\[.]", variable)[0]
+        if base not in self._visit_of(n_up).names and not base.startswith(("part of ", "return")):
+            return kind and f"{variable} is no variable of this function; vars lists these"
+        if name in self.known_variables(n_up):
             return ""
+        if kind:
+            return f"{name} has no value here: it is a constant, the result does not need it, or " \
+                f"the {kind} of its line has not run"
         values = self._values_of(step.callers[-n_up]) if n_up else self._variables[self._frame]
-        why = values.missing if variable == name else ""
         return f"{name} has no value here: " + (
-            why or "the result does not need it, or its line has not run")
+            values.missing or "the result does not need it, or its line has not run")
 
     def _visit_of(self, n_up: int) -> Visit:
         assert self.current is not None

@@ -29,6 +29,7 @@ from fnx.core.support.errors import FnxError, format_location
 
 MAX_SHOWN = 6  # elements that are printed one by one
 CONTEXT = 2  # lines around the current one
+SHOWN_NAMES = "derivative of ", "tangent of ", "part of ", "return"  # these are no expressions
 BINS, BAR, HEIGHT = 24, 6, 36  # of a histogram; pixels
 
 
@@ -91,7 +92,7 @@ class _NoValue:
     """Stands for an array without a value."""
 
     def __repr__(self) -> str:
-        return "(no value: the result does not need it, or its line has not run)"
+        return "(no value)"
 
 
 NO_VALUE = _NoValue()

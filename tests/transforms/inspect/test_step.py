@@ -270,10 +270,77 @@ def test_a_condition_that_raises_stops_and_says_so() -> None:
     step = session.run("cell", "c.maxx() > 1")
     assert step is not None and step.function == "cell" and not session.done
     assert "AttributeError: 'numpy.ndarray' object has no attribute 'maxx'" in repr(step)
-    step = session.run("", "last > 1e9 and nosuch")  # no error where last has no value
-    assert step is None and "NameError" not in repr(session)
+    step = session.run("", "last > 1e9 and last.nosuch")  # no error where last has no value
+    assert step is None and "Error" not in repr(session)
+    session = fnx.debug.step(fnx.grad(unused))(1.0)
+    assert session.run("", "extra > 1") is None and "'extra > 1': NameError" in repr(session)
+
+
+def unused(x: Any) -> Any:
+    extra = jnp.exp(x)
+    return jnp.cos(x) if extra.ndim == 0 else extra
+
+
+def test_a_condition_with_a_name_that_no_line_knows_is_refused() -> None:
     session = fnx.debug.step(loss)(W, X)
-    assert session.run("", "nosuch > 1") is None and "'nosuch > 1': NameError" in repr(session)
+    for at, condition in (("cell", "nosuch > 1"), ("double", "last > 1"),
+                          ("cell", "[iteration for c in (1, 2)]")):
+        with pytest.raises(fnx.errors.ArgumentError, match="no line there knows the name"):
+            session.break_at(at, condition)
+    for condition in ("c > 1", "any(v > 1 for v in c)", "step.number > 2", "np.abs(W).max() > 1",
+                      "(k := c) > k", "(lambda a: a > 1)(row).any()", "last > 1"):
+        session.break_at("", condition)
+    assert "no line there knows the name iteration" in prompt("b cell if iteration == 2\n")
+
+
+def test_derivatives_without_a_value_say_so() -> None:
+    out, session = io.StringIO(), fnx.debug.step(fnx.grad(loss))(W, X)
+    session.run("cell")
+    step_prompt.interact(session, stdin=io.StringIO(
+        "p derivative of c\np derivative of row[0]\ntangent of c\np derivative of nosuch\n"
+        "p part of the derivative (add)\np return[5]\nnosuch\nu\np derivative of last\n"),
+        stdout=out)
+    said = out.getvalue()
+    for name in ("derivative of c", "derivative of row[0]", "tangent of c", "return[5]",
+                 "part of the derivative (add)", "derivative of last"):
+        assert f"{name} has no value here: " in said, (name, said)
+    assert "nosuch is no variable of this function; vars lists these" in said
+    assert "SyntaxError" not in said and "NameError: name 'nosuch'" in said
+
+
+def test_containers_with_arrays_that_have_no_value_are_short() -> None:
+    def f(p: Any) -> Any:
+        q = {"a": jnp.sin(p["a"]), "b": jnp.cos(p["b"])}
+        return q["a"] * 2
+    out, session = io.StringIO(), fnx.debug.step(fnx.grad(f))({"a": 1.0, "b": 2.0})
+    session.run("", lambda step: step.kind)
+    step_prompt.interact(session, stdin=io.StringIO("v\np q\n"), stdout=out)
+    assert "'b': (no value)}" in out.getvalue() and "..." not in out.getvalue()
+
+
+def newton(a: Any) -> Any:
+    def body(r: Any) -> Any:
+        return 0.5 * (r + a / r)
+    return lax.while_loop(lambda r: jnp.abs(r * r - a) > 1e-3, body, a)
+
+
+def roots(a: Any) -> Any:
+    total = 0.0
+    for k in range(3):
+        r = newton(a + k)
+        total = total + r
+    return total
+
+
+@pytest.mark.parametrize("transform", [fnx.grad, fnx.value_and_grad])
+def test_forward_passes_of_loops_come_before_all_derivatives(transform: Any) -> None:
+    steps = list(fnx.debug.step(transform(roots))(np.float32(2)))
+    kinds = [step.kind for step in steps]
+    assert kinds == sorted(kinds) and "derivative" in kinds
+    of_a = [step.values["a"] for step in steps if step.function == "newton" and "a" in step.values]
+    assert_same(of_a, [np.float32(a) for a in (2, 3, 4)])
+    lines = [linecache.getline(step.file, step.line) for step in steps if step.function == "newton"]
+    assert ["while_loop" in line for line in lines[:6]] == [False, True] * 3
 
 
 def test_values_are_printed_by_the_names_that_are_shown() -> None:
