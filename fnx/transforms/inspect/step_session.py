@@ -100,7 +100,7 @@ def names_in(expression: str) -> list[str]:
     """Return the names that an expression reads and does not bind itself.
 
     >>> names_in("h.max() > 1 and all(x > low for x in h)")
-    ['h', 'all', 'low']
+    ['all', 'h', 'low']
     """
     nodes = [*ast.walk(ast.parse(expression.strip(), mode="eval"))]
     names = [n for n in nodes if isinstance(n, ast.Name)]
