@@ -125,9 +125,9 @@ class Origin(Record):
 
 _OF_DERIVATIVE = " in the derivative of this line"
 _DOUBLE_WHERE = (
-    "sqrt, log, division and powers have an infinite derivative at 0, and 0 * inf is NaN; "
-    "choose the input and the result (double where): safe = jnp.where(v > 0, v, 1); "
-    "y = jnp.where(v > 0, jnp.sqrt(safe), 0)")
+    "sqrt, log, division and powers have an infinite derivative at 0, arcsin, arccos and arctanh "
+    "at -1 and 1, and 0 * inf is NaN; choose the input and the result (double where): "
+    "safe = jnp.where(v > 0, v, 1); y = jnp.where(v > 0, jnp.sqrt(safe), 0)")
 
 
 def _choose(locs: Sequence[Location]) -> Location | None:

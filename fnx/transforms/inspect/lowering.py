@@ -299,7 +299,8 @@ class Lowering(SignatureInfo):
         buffers, and the source lines.
 
         The process serves the page. If ``view()`` is the last line of a script, the process stays
-        until Ctrl-C; without a terminal, until the browser has asked for nothing for a minute.
+        until Ctrl-C; without a terminal, until the browser has asked for nothing for a minute;
+        without both, it ends with the script.
 
         Args:
             port: the port; 0 for a free one.

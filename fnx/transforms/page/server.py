@@ -308,6 +308,7 @@ def serve(entries: Sequence[PageEntry], port: int = 0, browser: bool = True) -> 
         page.is_opened = webbrowser.open(page.redirect_file())
         if not page.is_opened:
             page.remove_redirect_file()
-            print(f"fnx: {page.url}")
+            print(f"fnx: {page.url}" + ("" if sys.stderr.isatty() else
+                                        " (no browser, no terminal: it ends with the script)"))
         keep_at_exit(page)
     return page

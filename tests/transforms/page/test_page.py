@@ -208,6 +208,7 @@ def test_a_page_that_nobody_can_look_at_keeps_no_process(opens: bool, then: str)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           timeout=60)
     assert "stays until" not in done.stderr
+    assert opens or "it ends with the script" in done.stdout
 
 
 def test_silent_strangers_keep_nobody_out(view: Page) -> None:
