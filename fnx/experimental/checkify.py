@@ -132,7 +132,7 @@ class Error:
             if codes[at]:
                 number = int(codes[at]) - 1
                 values = self.values[number] if number < len(self.values) else ()
-                text = self.checks[number].message([asarray(x)[at] for x in values])
+                text = self.checks[number].message([_concrete(x)[at] for x in values])
                 where = f"at mapped index {', '.join(map(str, at))}: " if at else ""
                 lines.append(f"{where}{text}")
         return "\n".join(lines) or None
@@ -324,6 +324,12 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     _check(pred, msg, fmt_args, fmt_kwargs, debug)
 
 
+def _concrete(x: Any) -> Any:
+    """Return a value as a message shows it: a number of Python is an array with memory, too."""
+    array = asarray(x)
+    return array if array._dtype.kind == "key" else asarray(np.asarray(x))
+
+
 @public_api
 def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], debug: bool) -> None:
     holds = asarray(pred)
@@ -348,7 +354,7 @@ def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], d
         raise ArgumentError("check: expected a call within checkify, as the predicate is traced",
                             hint="write checkify.checkify(f), and jit and the like around that")
     if not bool(holds):
-        raise JaxRuntimeError(failed.message([asarray(x) for x in values]))
+        raise JaxRuntimeError(failed.message([_concrete(x) for x in values]))
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:

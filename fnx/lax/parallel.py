@@ -8,7 +8,6 @@ one of them. Its derivative follows from those of the gather and the reduction.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -97,7 +96,6 @@ pmin = _extreme(
     "Array([0., 2.], dtype=float32)")
 
 
-@functools.cache
 def over_axes(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return a reduction over named axes as a function of its params in JAX."""
     def compute(x: Any, *, axes: Any, axis_index_groups: Any = None, **ignored: Any) -> Any:

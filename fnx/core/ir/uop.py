@@ -328,9 +328,9 @@ def set_composite(node: UOp, name: str, build: Callable[..., Any], operands: Seq
 
 def _copy_composite(composite: Composite, node: UOp, replacements: dict[UOp, UOp]) -> None:
     """Record of the replacement of a node what is recorded of the node, unless an operand is made
-    from a source that has no replacement."""
+    from a source that has no replacement. An equal node of another graph may be named otherwise."""
     new = replacements[node]
-    if new is node or new.composite is not None:
+    if new is node or new.composite is not None and new.composite.name == composite.name:
         return
     unread = [n for n in toposort(composite.operands, stop=replacements.__contains__)
               if n not in replacements]  # by the node

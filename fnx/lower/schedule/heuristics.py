@@ -468,14 +468,11 @@ class LoopPlan:
 
     def loop_order(self) -> list[UOp]:
         """Return the ranges outside of reductions, then the others; the ranges of an ordered store
-        keep their order."""
+        keep their order, and what closes a range is inside of the ranges that it depends on."""
         remaining = [*self.outer, *[r for r in self.ranges if r not in self.outer]]
-        ordered_chains = [[r for r in self.ranges if r in chain] for chain in
-                          map(ordered_ranges, self.stores)]
-        if all(sorted(chain, key=remaining.index) == chain for chain in ordered_chains):
-            return remaining
-        predecessors = {r: {s for chain in ordered_chains if r in chain
-                            for s in chain[:chain.index(r)]}
+        chains = [[r for r in self.ranges if r in chain] for chain in
+                  map(ordered_ranges, self.stores)]
+        predecessors = {r: {s for chain in chains if r in chain for s in chain[:chain.index(r)]}
                         for r in remaining}
         for n in self.closers:
             for r in bound_ranges(n):

@@ -116,7 +116,8 @@ def test_a_page_without_a_browser_tells_its_address(monkeypatch: pytest.MonkeyPa
                                                     capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("webbrowser.open", lambda url: False)
     with fnx.jit(jnp.sin).lower(1.0).view() as page:
-        assert capsys.readouterr().out == f"fnx: {page.url}\n"
+        assert capsys.readouterr().out == f"fnx: {page.url} " \
+            "(no browser, no terminal: it ends with the script)\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
