@@ -3,11 +3,7 @@ to."""
 
 from __future__ import annotations
 
-import pytest
-
 from tests.as_jax.test_as_jax import on_fnx, python
-
-pytest.importorskip("absl")
 
 CASES = '''
 import jax, jax.numpy as jnp, numpy as np

@@ -49,6 +49,7 @@ from fnx.core.ir.accessors import (
     index_dims,
     indices,
     validity,
+    value,
 )
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
@@ -94,6 +95,18 @@ def is_ordered_sum(monoid: Op, dtype: DType, terms: int) -> bool:
     of a loop again comes to the same decisions (``error < tolerance``) as the forward pass.
     """
     return monoid in (ops.ADD, ops.MUL) and dtype.is_float and terms <= ORDERED_TERMS
+
+
+def is_chain(reduce: UOp) -> bool:
+    """Return whether a REDUCE is an ordered sum. The partial sums of threads are no terms of the
+    user's: they are reduced in a tree, as by shuffles."""
+    x = value(reduce)
+    if x.op in (ops.ARG_PAIR, ops.MMA) or not is_ordered_sum(
+            reduce.arg.monoid, reduce.dtype, volume(reduce.src[1:])):
+        return False
+    read = x.src[1] if x.op is ops.WHERE else x
+    stage = buffer(read) if read.op is ops.LOAD else None
+    return stage is None or stage.op is not ops.STAGE or stage.arg.space != "SHARED"
 
 
 def is_static(r: UOp) -> bool:

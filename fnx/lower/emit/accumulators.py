@@ -39,10 +39,11 @@ from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import LOOP_KINDS
 from fnx.lower.analysis.conditions import match_masked_reduce
+from fnx.lower.analysis.workload import is_chain
 from fnx.lower.emit import mma
 from fnx.lower.emit.expansion import Instance
 from fnx.lower.emit.loop_nest import Statement, is_statement
-from fnx.lower.emit.values import Values, is_chain, reduced_values
+from fnx.lower.emit.values import Values, reduced_values
 
 _MIN_RESULTS = 4  # results computed at once from which on one accumulator each suffices
 

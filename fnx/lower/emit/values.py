@@ -12,7 +12,7 @@ emit no code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute
@@ -24,7 +24,7 @@ from fnx.lower.analysis.conditions import (
     as_positive,
     match_masked_reduce,
 )
-from fnx.lower.analysis.workload import is_ordered_sum, volume
+from fnx.lower.analysis.workload import is_chain
 from fnx.lower.emit import masked_loads, shuffles
 from fnx.lower.emit.addresses import Access, Addresses, split_lane_terms
 from fnx.lower.emit.builder import ProgramBuilder
@@ -176,7 +176,8 @@ class Values:
         if op is ops.REDUCE:
             instances = self.expansions[frozenset(node.src[1:])].instances(instance)
             if self.is_unrolled_chain(node):
-                return [(x, i) for i in instances for x in self._terms(node, i)]
+                return [(x, i) for i in instances if (term := self._term(node, i)) is not None
+                        for x in (term.mask, *term.operands) if x is not None]
             return [(x, i) for x in reduced_values(node) for i in instances]
         if op is ops.LOAD:
             offset = self.addresses.offset(accessors.index_node(node),
@@ -265,17 +266,14 @@ class Values:
         """Return whether a REDUCE over unrolled ranges adds its terms in order."""
         return is_chain(node) and self.expansions[frozenset(node.src[1:])].lanes == 1
 
-    def _terms(self, node: UOp, instance: Instance) -> list[UOp]:
-        """Return the nodes that ``accumulate`` takes values of."""
-        condition, reduced = match_masked_reduce(node) or (None, accessors.value(node))
+    def _term(self, node: UOp, instance: Instance) -> _Term | None:
+        """Return what a REDUCE takes in of an instance; None if its mask never holds there."""
+        condition, x = match_masked_reduce(node) or (None, accessors.value(node))
         truth = condition is None or self.truth(condition, instance)
-        parts = [*reduced.src] if self._is_mul_add(node, reduced) else [reduced]
-        return [] if truth is False else parts if condition is None or truth else [
-            condition, *parts]
-
-    def _is_mul_add(self, node: UOp, reduced: UOp) -> bool:
-        return self.lines.fma and node.arg.monoid is ops.ADD and reduced.op is ops.MUL and \
-            reduced.dtype.is_float
+        is_product = node.arg.monoid is ops.ADD and (
+            x.op is ops.MMA or x.op is ops.MUL and x.dtype.is_float and self.lines.fma)
+        return None if truth is False else _Term(
+            None if truth else condition, x, x.src if is_product else (x,))
 
     def _chain(self, node: UOp, instance: Instance) -> UOp:
         """Add the terms of all instances in order."""
@@ -289,22 +287,19 @@ class Values:
 
     def accumulate(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
         """Combine an accumulator of a REDUCE with the value of an instance."""
-        lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
-        condition, reduced = match_masked_reduce(node) or (None, accessors.value(node))
-        truth = condition is None or self.truth(condition, instance)
-        if truth is False:
+        term = self._term(node, instance)
+        if term is None:
             return accumulator
-        is_mul_add = self._is_mul_add(node, reduced)
-        is_mma = reduced.op is ops.MMA and monoid is ops.ADD
-        operands = [lines.widen(self.value(v, instance), dtype.lanes)
-                    for v in (reduced.src if is_mul_add or is_mma else (reduced,))]
-        combined = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if is_mul_add else \
-            lines.add(ops.MMA, dtype, (*operands, accumulator), reduced.arg) if is_mma else \
-            lines.apply_monoid(monoid, accumulator, operands[0])
-        if condition is None or truth:
-            return combined
-        mask = self.value(condition, instance)
-        return lines.across(ops.WHERE, dtype.scalar, (mask, combined, accumulator))
+        lines, dtype = self.lines, accumulator.dtype
+        operands = [lines.widen(self.value(v, instance), dtype.lanes) for v in term.operands]
+        if term.operands == (term.value,):
+            combined = lines.apply_monoid(node.arg.monoid, accumulator, operands[0])
+        else:
+            is_mma = term.value.op is ops.MMA
+            combined = lines.add(ops.MMA if is_mma else ops.MULACC, dtype,
+                                 (*operands, accumulator), term.value.arg if is_mma else None)
+        return combined if term.mask is None else lines.across(
+            ops.WHERE, dtype.scalar, (self.value(term.mask, instance), combined, accumulator))
 
     def reduced(self, node: UOp, values: Sequence[UOp]) -> UOp:
         """Reduce the values of all instances, then the lanes."""
@@ -411,16 +406,13 @@ class Values:
         return instances[instance[gap_range]]
 
 
-def is_chain(reduce: UOp) -> bool:
-    """Return whether a REDUCE adds its terms in order, in whatever kernel it is. The partial sums
-    of threads are no terms of the user's: they are reduced in a tree, as by shuffles."""
-    x = accessors.value(reduce)
-    if x.op in (ops.ARG_PAIR, ops.MMA) or not is_ordered_sum(
-            reduce.arg.monoid, reduce.dtype, volume(reduce.src[1:])):
-        return False
-    read = x.src[1] if x.op is ops.WHERE else x
-    stage = accessors.buffer(read) if read.op is ops.LOAD else None
-    return stage is None or stage.op is not ops.STAGE or stage.arg.space != "SHARED"
+class _Term(NamedTuple):
+    """What a REDUCE takes in: a mask, unless it holds; a value, and the operands that it is
+    computed of: the value itself, or the factors of one that is multiplied and added at once."""
+
+    mask: UOp | None
+    value: UOp
+    operands: tuple[UOp, ...]
 
 
 def reduced_values(reduce: UOp) -> tuple[UOp, ...]:

@@ -25,7 +25,7 @@ from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.analysis.workload import (
     extent,
-    is_ordered_sum,
+    is_chain,
     is_short,
     is_short_range,
     is_static,
@@ -122,8 +122,8 @@ class LoopPlan:
                                   if n.op is ops.REDUCE and
                                   not loops.isdisjoint(n.ranges)]
         self.unrolled = self._find_unrolled()
-        self.chained = {r for n in closing if n.op is ops.REDUCE and is_ordered_sum(
-            n.arg.monoid, n.dtype, volume(bound_ranges(n))) for r in bound_ranges(n)}
+        self.chained = {r for n in closing if n.op is ops.REDUCE and is_chain(n)
+                        for r in bound_ranges(n)}
         self.transposed_operands: list[int] = []
         self.steps: list[Transform] = []
         self.trip_counts: dict[str, int | None] = {}  # trip counts of the loops made by splits

@@ -15,6 +15,7 @@ from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import DTypeError, PytreeError, ShapeError
+from fnx.core.tracing.trace import inline_nodes
 from fnx.transforms.control_flow import uniform_control_flow
 from fnx.transforms.control_flow.bodies import (
     Body,
@@ -25,7 +26,6 @@ from fnx.transforms.control_flow.bodies import (
     flatten_arrays,
     infer_carry,
     merge_captures,
-    remap_params,
     trace_body,
 )
 from fnx.transforms.control_flow.scan import indexed_body
@@ -94,12 +94,14 @@ def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:
     n = len(body.captures)
 
     def make() -> tuple[UOp, UOp]:
-        step = remap_params(body.function, range(n), n + 1)
-        size = step.arg.n_params
+        step, size = body.function, body.function.arg.n_params + 1
         upper, i = (build.param(slot, index.dtype, ()) for slot in (n, size - 1))
-        next_i = build.add(i, build.const(1, index.dtype))
+        moved = {x: build.param(slot + (slot >= n), x.dtype, x.shape)
+                 for slot, x in build.params(step).items()}
         return (build.function([build.lt(i, upper)], size, body.name),
-                build.function([*step.src, next_i], size, body.name))
+                build_calls.body_function(lambda: [
+                    *inline_nodes(step, step.src, moved),
+                    build.add(i, build.const(1, index.dtype))], size, body.name))
 
     loop: tuple[UOp, UOp] = derived_forms(body.function).get_or_make((_counting_loop, n), make)
     return loop
