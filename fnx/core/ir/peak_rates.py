@@ -36,8 +36,8 @@ def high_limit_note(shares: Iterable[tuple[str, float | None]]) -> str:
     'more than 100% of L2: other wo'
     """
     bounds = sorted({bound for bound, share in shares if share is not None and share > HIGH_LIMIT})
-    return bounds and f"more than 100% of {' and '.join(bounds)}: other work slowed this machine " \
-        "down when this limit was measured, so all fractions of it here are too high" or ""
+    return f"more than 100% of {' and '.join(bounds)}: other work slowed this machine down when " \
+        "this limit was measured, so all fractions of it here are too high" if bounds else ""
 
 
 class PeakRates(Record):

@@ -56,6 +56,18 @@ def test_lines_come_in_the_order_of_execution() -> None:
                           ("loss", "return jnp.log(last - 100) + cs.mean()")]
 
 
+def test_a_fori_loop_with_a_traced_bound_is_entered() -> None:
+    def body(i: Any, x: Any) -> Any:
+        return x * 2 + i
+
+    def f(n: Any, x: Any) -> Any:
+        return lax.fori_loop(0, n, body, x)
+    steps = list(fnx.debug.step(f)(3, 1.0))
+    inside = [(s.loops[-1].number, float(s.values["return"]))
+              for s in steps if s.function == "body"]
+    assert inside == [(0, 2.0), (1, 5.0), (2, 12.0)]
+
+
 def test_iterations_and_arguments_have_names() -> None:
     session = fnx.debug.step(loss)(W, X)
     session.run("cell", lambda step: step.loops[-1].number == 2)
