@@ -12,12 +12,13 @@ emit no code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
+from fnx.core.support.record import Record
 from fnx.lower.analysis.conditions import (
     INEQUALITIES,
     Conditions,
@@ -406,7 +407,7 @@ class Values:
         return instances[instance[gap_range]]
 
 
-class _Term(NamedTuple):
+class _Term(Record):
     """What a REDUCE takes in: a mask, unless it holds; a value, and the operands that it is
     computed of: the value itself, or the factors of one that is multiplied and added at once."""
 
