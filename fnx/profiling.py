@@ -35,7 +35,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.ir.kernel_code import Chunk, KernelRun, RunTrace
-from fnx.core.ir.peak_rates import PeakRates, high_limit_note
+from fnx.core.rewriting.peak_rates import PeakRates, high_limit_note
 from fnx.core.scope import scope, storage
 from fnx.core.support import events
 from fnx.core.support.errors import ArgumentError, Location, kernel_label

@@ -41,7 +41,7 @@ from fnx.transforms.dispatch.executable import (
 )
 
 if TYPE_CHECKING:
-    from fnx.core.ir.peak_rates import PeakRates
+    from fnx.core.rewriting.peak_rates import PeakRates
 
 allocator = lazy_import("fnx.backends.device.allocator")
 background_writer = lazy_import("fnx.backends.disk.background_writer")

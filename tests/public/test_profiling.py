@@ -16,7 +16,7 @@ import fnx.numpy as jnp
 from fnx import profiling
 from fnx.backends.cpu import profile_events
 from fnx.backends.device.base import get_device
-from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.rewriting.peak_rates import PeakRates
 from fnx.core.support.config import override
 
 COMPILED = True
@@ -44,6 +44,12 @@ def test_a_call_gives_its_result_and_its_kernels() -> None:
         assert all(run.stop >= run.start for run in seen.runs)
         assert sum(row.nanoseconds for row in seen.lines) == seen.nanoseconds
     assert f.cache_info().traces == 1  # switched on without a retrace
+
+
+@pytest.mark.parametrize(("index", "rows"), [(3, 1), (slice(2, 9), 7), (np.array([3, 5, 9]), 3)])
+def test_an_eager_lookup_counts_the_rows_that_it_reads(index: Any, rows: int) -> None:
+    (row,) = fnx.profile(lambda x: x[index])(jnp.ones((4000, 1000))).kernels
+    assert 2 * 4000 * rows <= row.nbytes <= 2 * 4000 * rows + 100  # read and written, and indices
 
 
 def test_what_lies_outside_of_the_kernels_is_explained() -> None:

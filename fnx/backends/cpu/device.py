@@ -50,9 +50,9 @@ from fnx.core.ir import accessors, build_calls, ops
 from fnx.core.ir.kernel_code import KernelCode, MissingObjectError, RunTrace, linked_code
 from fnx.core.ir.native_call import NativeCall
 from fnx.core.ir.op_args import Linked
-from fnx.core.ir.peak_rates import accessed_bytes, arithmetic_type, count_flops
 from fnx.core.ir.uop import UOp, drop_dead_entries, substitute
 from fnx.core.rewriting.algebra import evaluate
+from fnx.core.rewriting.peak_rates import accessed_bytes, arithmetic_type, count_flops
 from fnx.core.scope import callbacks as host
 from fnx.core.support.config import config
 from fnx.core.support.errors import OutOfMemoryError, SpecError

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fnx.backends.device.hcq import Command, to_signed
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.kernel_code import KernelRun
-from fnx.core.ir.peak_rates import arithmetic_type, count_bytes, count_flops
+from fnx.core.rewriting.peak_rates import arithmetic_type, count_bytes, count_flops
 
 _MAX_RUNS = 1 << 18  # commands in a profile
 

@@ -479,7 +479,7 @@ class Linked(Record):
         scratch: bytes of scratch memory per worker.
         nanoseconds: estimated run time.
         flops: number of floating-point operations.
-        arithmetic: the type of most of them (core/ir/peak_rates.py).
+        arithmetic: the type of most of them (core/rewriting/peak_rates.py).
         accessed: (slot, bytes of all accesses to it); None if they are not counted.
     """
 

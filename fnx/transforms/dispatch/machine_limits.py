@@ -18,9 +18,9 @@ import numpy as np
 from fnx.core.ir import build, dtypes, op_args, ops, tiling
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.matrix_units import UNITS
-from fnx.core.ir.peak_rates import PeakRates
 from fnx.core.ir.tiling import Schedule
 from fnx.core.ir.uop import UOp, toposort
+from fnx.core.rewriting.peak_rates import PeakRates
 from fnx.core.support.config import config, override
 from fnx.core.support.source_digests import PACKAGES, source_digest
 from fnx.core.support.target import Target

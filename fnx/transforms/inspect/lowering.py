@@ -13,9 +13,9 @@ from typing import Any
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.cache import cached_property
 from fnx.core.ir.kernel_code import RunTrace
-from fnx.core.ir.peak_rates import PeakRates, arithmetic_type, count_bytes, count_flops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
+from fnx.core.rewriting.peak_rates import PeakRates, arithmetic_type, count_bytes, count_flops
 from fnx.core.support.errors import ArgumentError, FnxError, Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.rewriting.peak_rates import PeakRates
 from fnx.core.support.record import Record
 
 _HEADS = ("runs", "FLOP", "bytes", "predicted", "measured", "least", "limit")

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.peak_rates import arithmetic_type, high_limit_note
 from fnx.core.ir.uop import UOp, toposort
+from fnx.core.rewriting.peak_rates import arithmetic_type, high_limit_note
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
 
 WIDTH = 100

@@ -18,10 +18,10 @@ from fnx.core.ir import accessors, build, dtypes, ops, tiling
 from fnx.core.ir.accessors import bound_ranges
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.matrix_units import UNITS, accumulate
-from fnx.core.ir.peak_rates import count_flops
 from fnx.core.ir.tiling import StageOperand
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
+from fnx.core.rewriting.peak_rates import count_flops
 from fnx.core.support.config import override
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target

@@ -18,7 +18,7 @@ import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.ir import dtypes, low_precision
 from fnx.core.ir.kernel_code import RunTrace
-from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.rewriting.peak_rates import PeakRates
 from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.target import Target

@@ -24,6 +24,7 @@ from typing import Any
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.matrix_units import UNITS
 from fnx.core.ir.uop import UOp, toposort
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.record import Record
 
 HIGH_LIMIT = 1.005  # a fraction of a limit that is shown as more than 100%
@@ -33,11 +34,12 @@ def high_limit_note(shares: Iterable[tuple[str, float | None]]) -> str:
     """Return what to say if some fractions of limits, each with its bound, exceed 100%; else "".
 
     >>> high_limit_note([("L2", 0.5), ("L2", 1.2), ("float32", 0.9), ("L1", None)])[:30]
-    'more than 100% of L2: other wo'
+    'more than 100% of L2: either a'
     """
     bounds = sorted({bound for bound, share in shares if share is not None and share > HIGH_LIMIT})
-    return f"more than 100% of {' and '.join(bounds)}: other work slowed this machine down when " \
-        "this limit was measured, so all fractions of it here are too high" if bounds else ""
+    return f"more than 100% of {' and '.join(bounds)}: either a kernel does less than is counted " \
+        "(masked accesses count in full), or other work ran when the limit was measured" \
+        if bounds else ""
 
 
 class PeakRates(Record):
@@ -144,13 +146,29 @@ def accessed_bytes(kernel: UOp, scalars: Sequence[Any]) -> Mapping[int, int] | N
             buffer = index.src[0]
             if buffer.op is ops.REF:
                 slot = buffer.arg.slot
-                is_known = all(accessors.extent(r).op in (ops.VAR, ops.CONST) for r in index.ranges)
-                accessed[slot] = accessed.get(slot, 0) + (
-                    buffer.dtype.itemsize * _trip_count(index, scalars) if is_known else _UNBOUNDED)
+                accessed[slot] = accessed.get(slot, 0) + \
+                    buffer.dtype.itemsize * _count_elements(index, scalars)
     return accessed
 
 
+def _count_elements(index: UOp, scalars: Sequence[Any]) -> int:
+    """Return how many elements an INDEX can address, at most: of each dimension as many as its
+    index has values."""
+    if None in _extents(index.src, scalars):
+        return _UNBOUNDED
+    sides = [min(_trip_count(i, scalars), evaluate(dim, dict(enumerate(scalars))))
+             for i, dim in zip(index.src[1:], index.src[0].src)]
+    return min(_trip_count(index, scalars), math.prod(sides))
+
+
 def _trip_count(node: UOp, scalars: Sequence[Any]) -> int:
-    extents = map(accessors.extent, node.ranges)
-    return math.prod(scalars[e.arg.slot] if e.op is ops.VAR else
-                     build.const_of(e) if e.op is ops.CONST else 1 for e in extents)
+    """Return how often a node is computed; an unknown extent counts as 1."""
+    return math.prod(1 if n is None else n for n in _extents([node], scalars))
+
+
+def _extents(nodes: Sequence[UOp], scalars: Sequence[Any]) -> list[int | None]:
+    """Return the extents of the free ranges; None if one is data or varies with another range."""
+    values = dict(enumerate(scalars))
+    extents = [accessors.extent(r) for r in dict.fromkeys(r for n in nodes for r in n.ranges)]
+    return [None if any(n.op.kind != "elementwise" and n.op not in (ops.CONST, ops.VAR)
+                        for n in toposort([e])) else evaluate(e, values) for e in extents]

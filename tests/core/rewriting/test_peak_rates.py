@@ -3,8 +3,8 @@
 import pytest
 
 from fnx.core.ir import build, build_calls, dtypes
-from fnx.core.ir.peak_rates import count_flops
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting.peak_rates import count_flops
 
 F = dtypes.float32
 
