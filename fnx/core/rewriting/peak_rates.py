@@ -156,7 +156,7 @@ def _count_elements(index: UOp, scalars: Sequence[Any]) -> int:
     index has values."""
     if None in _extents(index.src, scalars):
         return _UNBOUNDED
-    sides = [min(_trip_count(i, scalars), evaluate(dim, dict(enumerate(scalars))))
+    sides = [min(_trip_count(i, scalars), _evaluate(dim, scalars))
              for i, dim in zip(index.src[1:], index.src[0].src)]
     return min(_trip_count(index, scalars), math.prod(sides))
 
@@ -168,7 +168,10 @@ def _trip_count(node: UOp, scalars: Sequence[Any]) -> int:
 
 def _extents(nodes: Sequence[UOp], scalars: Sequence[Any]) -> list[int | None]:
     """Return the extents of the free ranges; None if one is data or varies with another range."""
-    values = dict(enumerate(scalars))
     extents = [accessors.extent(r) for r in dict.fromkeys(r for n in nodes for r in n.ranges)]
     return [None if any(n.op.kind != "elementwise" and n.op not in (ops.CONST, ops.VAR)
-                        for n in toposort([e])) else evaluate(e, values) for e in extents]
+                        for n in toposort([e])) else _evaluate(e, scalars) for e in extents]
+
+
+def _evaluate(size: UOp, scalars: Sequence[Any]) -> int:
+    return evaluate(size, dict(enumerate(scalars)))

@@ -133,6 +133,10 @@ def copy_step(source: LaunchOperand, node: UOp, to: LaunchOperand) -> KernelStep
     return KernelStep(kernel, (source, to), tuple(writes), None, writes[0].locs)
 
 
+def _lines(nodes: Iterable[UOp]) -> tuple[Location, ...]:
+    return tuple(dict.fromkeys(loc for n in nodes for loc in n.locs))
+
+
 def _fill_step(constant: UOp, to: View) -> KernelStep:
     r = build.range_(math.prod(constant.shape), 0)
     o = build.index_into(build.ref(0, constant.dtype, r.src), r)
@@ -178,7 +182,9 @@ class _Builder:
             for index in group.inside[node]:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
-        locs = tuple(dict.fromkeys(s for n in writes for s in n.locs))
+        locs = next(filter(None, map(_lines, (
+            writes, sorted(group.inside, key=self.position.__getitem__, reverse=True),
+            self.slots))), ())
         order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
