@@ -146,21 +146,20 @@ def _fill_step(constant: UOp, to: View) -> KernelStep:
 
 def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowStep:
     writes = build.results(call)
+    locs = call.locs or _lines(writes)
     if call.op is ops.CALLBACK:
         writes = writes[call.arg.effect:]
         operands = reads[:1] + reads[1 + call.arg.effect:]
-        return KernelStep(build_calls.callback_callee(call), operands + writes, writes, None,
-                          call.locs)
+        return KernelStep(build_calls.callback_callee(call), operands + writes, writes, None, locs)
     if call.op is ops.SORT:
-        return KernelStep(build_calls.sort_callee(call), reads + writes, writes, None, call.locs)
+        return KernelStep(build_calls.sort_callee(call), reads + writes, writes, None, locs)
     if call.op is ops.FFT_STEP:
-        return KernelStep(build_calls.fft_step_callee(call), reads + writes, writes, None,
-                          call.locs)
+        return KernelStep(build_calls.fft_step_callee(call), reads + writes, writes, None, locs)
     if call.op is ops.LINALG:
-        return KernelStep(build_calls.linalg_callee(call), reads + writes, writes, None, call.locs)
+        return KernelStep(build_calls.linalg_callee(call), reads + writes, writes, None, locs)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return ControlFlowStep(call, reads, writes)
-    return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.locs,
+    return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, locs,
                       is_generated=call.arg.is_generated)
 
 

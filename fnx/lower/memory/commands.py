@@ -112,12 +112,12 @@ class LoopLaunch(Record):
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([view.slot(slot) for view in side] for side in (self.ins, self.outs))
         work = slot(self.workspace)
-        body = relocate(self.body.commands, ins, outs, work, 1)
+        body = relocate(self.body.commands, ins, outs, work, 1, self.locs)
         if self.trips is not None:
             return [build_calls.cmd_loop(body, self.trips, self.name, self.locs)]
         assert self.test is not None and self.flag is not None
         flag = slot(self.flag)
-        test = relocate(self.test.commands, ins, [flag], work, 1)
+        test = relocate(self.test.commands, ins, [flag], work, 1, self.locs)
         return [build_calls.cmd_while(test, flag, body, self.name, self.locs)]
 
 
@@ -151,7 +151,7 @@ class BranchLaunch(Record):
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.workspace)
-        blocks = [relocate(b.commands, ins, outs, work, 0) for b in self.blocks]
+        blocks = [relocate(b.commands, ins, outs, work, 0, self.locs) for b in self.blocks]
         return [build_calls.branch(slot(self.which), blocks, self.name, self.locs)]
 
 
@@ -280,27 +280,44 @@ def build_block(planned: Launches) -> Block:
 
     results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)
                      for kind, i in planned.results])
-    command_list = [command for launch in planned.launches for command in launch.commands(slot)]
+    command_list = _fill_locations([command for launch in planned.launches
+                                    for command in launch.commands(slot)])
     overwritten = tuple([(i, locate(out)[1])
                          for i, out in enumerate(planned.outs) if locate(out)[0] == "in"])
     return Block(build_calls.commands(command_list), planned.arena, planned.outs, results,
                  overwritten)
 
 
-def relocate(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
-             ) -> UOp:
+def _fill_locations(commands: list[UOp]) -> list[UOp]:
+    """Give a command that has no line that of the next one, which it prepares; the last ones that
+    of the one before."""
+    for step in (-1, 1):
+        locs: tuple[Location, ...] = ()
+        for i in range(len(commands))[::step]:
+            arg = commands[i].arg
+            if not arg.locs and locs:
+                commands[i] = commands[i].replace(arg=arg.replace(locs=locs))
+            locs = arg.locs or locs
+    return commands
+
+
+def relocate(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int,
+             locs: tuple[Location, ...] = ()) -> UOp:
     """Relocate the COMMANDS of a Block to the memory of its caller.
 
     Args:
         commands: with slots "in", "out" and "arena" of their own.
         ins, outs, arena: the SLOTs or SWAPs of the caller that these stand for.
         depth: number of loops around the Block that it does not know of.
+        locs: the lines of commands that have none.
     """
     slots_by_kind = {"in": ins, "out": outs, "arena": (arena,)}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.SLOT:
             return _nested_slot(slots_by_kind[node.arg.kind][node.arg.index], node.arg, depth)
+        if node.op in accessors.OPS_WITH_LOCATIONS and not node.arg.locs:
+            return node.replace(src=src, arg=node.arg.replace(locs=locs))
         return node.replace(src=src, arg=node.arg + depth) if node.op is ops.SWAP else None
 
     kernels = {e.src[0]: e.src[0] for e in accessors.all_execs(commands)}

@@ -1,0 +1,31 @@
+"""Each kernel has a line of the user's program, also what transforms and passes made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+
+VECTOR, MATRIX = jnp.ones(50), jnp.ones((20, 20))
+PROGRAMS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "basis of a Jacobian": (fnx.jacrev(lambda x: jnp.cumsum(jnp.sin(x))), VECTOR),
+    "Hessian": (fnx.hessian(lambda x: (jnp.sin(x) ** 3).sum()), VECTOR),
+    "steps of a transform": (fnx.grad(lambda x: jnp.abs(jnp.fft.fft(x)).sum()), VECTOR),
+    "one-hot product": (lambda x: jnp.eye(20) @ x, MATRIX),
+    "copies of a carry": (fnx.grad(lambda a: fnx.lax.scan(
+        lambda c, row: (jnp.tanh(a @ c) + row, None), jnp.ones(20), a)[0].sum()), MATRIX),
+    "finished lanes": (fnx.vmap(lambda x: fnx.lax.while_loop(
+        lambda v: v < 100, lambda v: v * 2, x)), VECTOR),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_kernel_has_a_line(name: str) -> None:
+    f, x = PROGRAMS[name]
+    rows = fnx.jit(f).lower(x).roofline(measured=False).rows
+    assert rows
+    assert {row.line.partition(":")[0] for row in rows} == {"test_kernel_lines.py"}
