@@ -181,9 +181,7 @@ class _Builder:
             for index in group.inside[node]:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
-        locs = next(filter(None, map(_lines, (
-            writes, sorted(group.inside, key=self.position.__getitem__, reverse=True),
-            self.slots))), ())
+        locs = _lines(writes)
         order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
