@@ -118,9 +118,11 @@ def test_what_has_a_cure_is_not_there() -> None:
 def named() -> Iterator[str]:
     """Yield each name of fnx and of NumPy that a cure says to write."""
     for cures in (name_hints.CURES_OF_ARRAYS, name_hints.CURES_OF_FUNCTIONS,
-                  name_hints.CURES_OF_MODULES):
+                  name_hints.CURES_OF_MODULES, name_hints.CURES_OF_KERNEL_VALUES,
+                  name_hints.CURES_OF_REFERENCES):
         for cure in cures.values():
-            yield from re.findall(r"\b(?:fnx|numpy)(?:\.\w+)+", cure)
+            yield from re.findall(r"\b(?:fnx|numpy)(?:\.\w+)+",
+                                  re.sub(r"\bk\.", "fnx.kernel.", cure))
 
 
 def test_what_a_cure_names_is_there() -> None:
@@ -137,3 +139,10 @@ def test_what_a_cure_names_is_there() -> None:
     stages = f.lower(x)
     assert not [name for cure in name_hints.CURES_OF_FUNCTIONS.values()
                 for name in re.findall(r"\.lower\(x\)\.(\w+)", cure) if not hasattr(stages, name)]
+
+
+def test_an_attribute_that_is_called_has_a_cure() -> None:
+    for called in (lambda x: x.size(0), lambda x: x.shape(), lambda x: x.T(), lambda x: x.dtype()):
+        with pytest.raises(TypeError) as caught:
+            fnx.jit(called)(jnp.ones((2, 3)))
+        assert "write x.shape, not x.shape()" in caught.value.__notes__[0]

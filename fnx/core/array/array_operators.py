@@ -190,7 +190,9 @@ def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
 
 
 def _is_operand(x: Any) -> bool:
-    return type(x) is Array or isinstance(x, _OPERANDS) or hasattr(type(x), "__jax_array__")
+    """Whether an operator takes x: also arrays of JAX, PyTorch and others, as functions do."""
+    return type(x) is Array or isinstance(x, _OPERANDS) or hasattr(type(x), "__jax_array__") \
+        or hasattr(type(x), "__dlpack__")
 
 
 def _reject_operand(name: str, x: Any) -> Any:

@@ -30,6 +30,7 @@ MUL
 from __future__ import annotations
 
 import functools
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -151,7 +152,8 @@ class ValueOperators(Operators):
         return self._apply(ops.CMPNE, self, o)
 
     def __hash__(self) -> int:
-        raise ArgumentError(f"unhashable: expected a dict key or an element of a set, got {self}",
+        raise ArgumentError(f"unhashable: expected a dict key or an element of a set, got "
+                            f"{textwrap.shorten(str(self), 60)}",
                             hint="index an array, values[i], or use fnx.lax.switch; x.item() "
                                  "gives a number if the value is concrete")
 

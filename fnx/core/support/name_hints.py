@@ -155,6 +155,32 @@ f(fnx.device_put(x, device))
 argument, f(params, x)
     """)
 
+# Methods of arrays that a value or a reference in a kernel does not have.
+_REDUCTIONS = "sum prod max min any all"
+_KERNEL_FUNCTIONS = "abs ceil cos cosh exp exp2 expm1 floor log log1p sin sinh sqrt tan tanh"
+CURES_OF_KERNEL_VALUES: Mapping[str, str] = {
+    **{name: f"write k.{name}(value, over=i)" for name in _REDUCTIONS.split()},
+    **{name: f"write k.{name}(value)" for name in _KERNEL_FUNCTIONS.split()},
+    **_rows("""
+    mean: write k.sum(value, over=i) / n, with n the length of i
+    shape size ndim: a value is one number; read x.shape of an argument of the kernel
+    astype to float int: write k.cast(value, dtype)
+    item: a value is a number only when the kernel runs: use it as it is
+    at: write o[i] = value, or o.combine("add", i, value)
+    """)}
+
+CURES_OF_REFERENCES: Mapping[str, str] = {
+    **{name: f"write k.{name}(x[i], over=i), with i = k.range(x.shape[0])"
+       for name in _REDUCTIONS.split()},
+    **_rows("""
+    mean: write k.sum(x[i], over=i) / x.shape[0], with i = k.range(x.shape[0])
+    size: write math.prod(x.shape)
+    T: write x[j, i]
+    astype: write k.cast(x[i], dtype)
+    at: write o[i] = value, or o.combine("add", i, value)
+    reshape ravel: index it in its own shape: x[i // n, i % n]
+    """)}
+
 CURES_OF_MODULES: Mapping[str, str] = _rows("""
     Linear Dense Embedding LayerNorm BatchNorm Conv Conv1d Conv2d Sequential Module LSTM GRU: \
 fnx has functions and no layers: write x @ w + b, or use those of flax or equinox \
@@ -167,7 +193,7 @@ fnx.nn.log_softmax(logits), labels[:, None], 1))
     mse_loss MSELoss: write fnx.numpy.mean((y - target) ** 2)
     l1_loss L1Loss: write fnx.numpy.mean(fnx.numpy.abs(y - target))
     functional: read fnx.nn
-    tensor as_tensor from_numpy asnumpy: write fnx.numpy.asarray(data)
+    array tensor as_tensor from_numpy asnumpy: write fnx.numpy.asarray(data)
     Tensor FloatTensor: the class is fnx.Array; write fnx.numpy.asarray(data) to make one
     no_grad inference_mode set_grad_enabled enable_grad: nothing is recorded outside of fnx.grad; \
 in it write fnx.lax.stop_gradient(x)

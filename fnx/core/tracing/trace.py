@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from threading import get_ident
@@ -179,6 +180,10 @@ def _run_on_leaves(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.T
         except TracedValueError as error:
             _add_arguments(error, f, in_tree, inputs, opened_scope.leaves)
             raise
+        except TypeError as error:
+            if re.match(_CALLED_ATTRIBUTE, str(error)):
+                error.add_note(_CALLED_ATTRIBUTE_NOTE)
+            raise
         out, aux = _split_aux(out, name) if has_aux else (out, None)
         flat, out_tree = tree.flatten(out)
         outs = [_as_result(x, out_tree, i, name) for i, x in enumerate(flat)]
@@ -188,6 +193,12 @@ def _run_on_leaves(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.T
     inputs, aux_tree = tree.flatten(aux) if has_aux else ([], None)
     return TracedFunction(name, opened_scope.leaves, outs, out_tree, inputs, aux_tree,
                           opened_scope.start_number, tokens)
+
+
+# x.shape(), x.size(0), x.ndim(), x.dtype(), x.T()
+_CALLED_ATTRIBUTE = r"'(tuple|int|numpy\.dtypes\.\w+|Array)' object is not callable"
+_CALLED_ATTRIBUTE_NOTE = "  Fix: shape, size, ndim, dtype and T of an array are no methods: " \
+    "write x.shape, not x.shape()"
 
 
 def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree.TreeDef,

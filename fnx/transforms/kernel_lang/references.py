@@ -24,8 +24,10 @@ from fnx.core.support.errors import (
     Location,
     MutationError,
     OutOfBoundsError,
+    set_missing_names,
     user_location,
 )
+from fnx.core.support.name_hints import CURES_OF_REFERENCES
 from fnx.transforms.kernel_lang import accesses
 from fnx.transforms.kernel_lang.trace_state import check_owner, current, range_names
 from fnx.transforms.kernel_lang.values import (
@@ -84,6 +86,9 @@ class Reference(NotAValue):
                               f"{self.name!r} of shape {self.shape}",
                               hint="loop over elements with a range: i = k.range(x.shape[0])")
         return iter([self[i] for i in range(self.shape[0])])
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
 
     def __getitem__(self, index: Any) -> Value:
         return self._load(index, None, True)
@@ -226,6 +231,9 @@ def _check_width(roots: Iterable[UOp]) -> None:
 def _clamp(i: UOp, n: int, low: bool, high: bool) -> UOp:
     i = build.maximum(i, build.index_const(0)) if low else i
     return build.minimum(i, build.index_const(n - 1)) if high else i
+
+
+set_missing_names(Reference, "an argument of a kernel", CURES_OF_REFERENCES)
 
 
 def check_order(store: UOp, others: Iterable[UOp], loc: Location | None) -> None:

@@ -7,7 +7,7 @@ fnx.numpy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.rewriting import symbolic
-from fnx.core.support.errors import KernelError
+from fnx.core.support.errors import KernelError, set_missing_names
+from fnx.core.support.name_hints import CURES_OF_KERNEL_VALUES
 from fnx.transforms.kernel_lang.trace_state import check_owner, current, range_names
 
 # The functions that unbounded integers (dtype index) support.
@@ -92,9 +93,26 @@ class Value(ValueOperators):
         raise _unknown_error("for a loop use k.range(n); to look up a table pass it as an "
                              "argument of the kernel and read table[i]")
 
+    def __iter__(self) -> Iterator[Value]:
+        raise self._scalar_error()
+
+    def __len__(self) -> int:
+        raise self._scalar_error()
+
+    def __getitem__(self, index: Any) -> Value:
+        raise self._scalar_error()
+
+    def _scalar_error(self) -> KernelError:
+        return KernelError(f"expected values to iterate over or to index, got one number: {self}",
+                           hint="a range loops by itself: write o[i] = x[i], and k.sum(x[i], "
+                                "over=i) or k.max(x[i], over=i) for Python's sum and max")
+
     def __repr__(self) -> str:
         names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
         return f"<kernel value {self.dtype} over ({names})>"
+
+
+set_missing_names(Value, "a value in a kernel", CURES_OF_KERNEL_VALUES)
 
 
 def _unknown_error(hint: str) -> KernelError:
