@@ -120,6 +120,23 @@ def test_texts_and_costs() -> None:
             call()
 
 
+def test_a_graph_in_the_format_of_hlo() -> None:
+    def f(x: Any, y: Any) -> Any:
+        total, rows = fnx.lax.scan(lambda c, v: (c + v, jnp.exp(c)), 0.0, x)
+        return jnp.where(x < y, x * y, rows), total
+
+    module = fnx.jit(f).lower(jnp.ones(3), jnp.ones(3)).compiler_ir("hlo")
+    text = module.as_hlo_text()  # type: ignore[union-attr]
+    assert text.startswith("HloModule f\n") and str(module) == text
+    body, entry = text.partition("HloModule f\n\n")[2].split("ENTRY f {")
+    assert "= f32[] exponential(parameter." in body and "while(" in entry
+    assert "= f32[3]{0} multiply(" in entry and "direction=LT" in entry
+    assert "= (f32[], f32[3]{0}) while(" in entry and "ROOT tuple." in entry
+    texts = [fnx.jit(square).lower(2.0).compiler_ir("hlo").as_hlo_text()  # type: ignore[union-attr]
+             for square in (lambda x: x * x, lambda x: x ** 2, jnp.square)]
+    assert len({text.partition("{")[2] for text in texts}) == 1
+
+
 def test_other_transforms_lower_too() -> None:
     slope = fnx.grad(lambda x: (x ** 2).sum()).lower(jnp.asarray(X)).compile()
     np.testing.assert_array_equal(slope(jnp.asarray(X)), 2 * X)

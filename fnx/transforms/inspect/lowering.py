@@ -30,6 +30,7 @@ from fnx.transforms.inspect.drawings import (
     memory_drawing,
     time_drawing,
 )
+from fnx.transforms.inspect.hlo import HloModule
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
 from fnx.transforms.inspect.summary import summary
 from fnx.transforms.inspect.timeline import RunTimes, known_runs, run_times, slowdown
@@ -177,7 +178,7 @@ class Lowering(SignatureInfo):
         """
         return self.text(_STEP_OF.get(dialect, str(dialect)))
 
-    def compiler_ir(self, dialect: str | None = None) -> UOp:
+    def compiler_ir(self, dialect: str | None = None) -> UOp | HloModule:
         """Return a step as an IR node.
 
         Args:
@@ -185,11 +186,13 @@ class Lowering(SignatureInfo):
                 ``as_text`` takes.
 
         Returns:
-            The node of that step.
+            The node of that step; for "hlo" an object with ``as_hlo_text()``.
 
         Raises:
             ArgumentError: ``dialect`` is something else.
         """
+        if dialect == "hlo":
+            return HloModule(self.graph)
         nodes = {"graph": self.graph, "simplified": self.simplified, "commands": self.commands}
         step = _STEP_OF.get(dialect, str(dialect))
         if step not in nodes:
