@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
         lax,
         monitoring,
         nn,
+        onnx,
         ops,
         profiler,
         random,
@@ -148,7 +149,8 @@ __all__ = [
     "load_exported", "local_device_count", "local_devices", "log_compiles",
     "make_array_from_callback", "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh",
     "monitoring", "named_call", "named_scope", "new_ref",
-    "nn", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap",
+    "nn", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "onnx", "ops",
+    "pmap",
     "print_environment_info", "process_count", "process_index", "process_indices", "profile",
     "profiler", "pure_callback", "random", "ref", "remat", "reshard", "save", "scipy", "set_mesh",
     "shard_map", "sharding", "show_versions", "softmax_custom_jvp", "stages", "test_util",
@@ -161,7 +163,7 @@ __version__ = "0.1.0"
 _MODULES = (
     "ad_checkpoint", "cache", "checkpoint_policies", "custom_batching", "custom_derivatives",
     "debug", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "kernel", "lax",
-    "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
+    "monitoring", "nn", "onnx", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
     "test_util", "tree", "tree_util", "typing")
 _LAZY_NAMES = {
     "fnx.transforms.host_callbacks": ("effects_barrier", "pure_callback"),

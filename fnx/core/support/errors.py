@@ -246,6 +246,10 @@ class CheckpointError(FnxError, ValueError):
     """A file that is no complete checkpoint, or not the expected one: names file and byte."""
 
 
+class ModelError(FnxError, ValueError):
+    """A model file that is damaged, unsafe, or asks for what fnx cannot compute."""
+
+
 class OverflowedError(FnxError, OverflowError):
     """An integer that does not fit its dtype."""
 
