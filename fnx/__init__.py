@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
         transfer_guard_host_to_device,
     )
     from fnx.core.ir.cache import clear_caches
+    from fnx.core.rewriting.dimensions import dim
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
     from fnx.device_transfer import (
@@ -140,8 +141,9 @@ __all__ = [
     "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug",
     "debug_infs", "debug_key_reuse", "debug_nans", "default_backend", "default_device",
     "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
-    "devices", "disable_jit", "dlpack", "dtypes", "effects_barrier", "empty_ref", "enable_checks",
-    "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
+    "devices", "dim", "disable_jit", "dlpack", "dtypes", "effects_barrier", "empty_ref",
+    "enable_checks", "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors",
+    "eval_shape",
     "experimental", "explain_cache_misses", "export", "flatten_util", "float0", "free_ref",
     "freeze", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "host_ids", "image",
     "jacfwd", "jacobian", "jacrev", "jit", "jvp",
@@ -176,6 +178,7 @@ _LAZY_NAMES = {
         "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
         "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
     "fnx.core.ir.cache": ("clear_caches",),
+    "fnx.core.rewriting.dimensions": ("dim",),
     "fnx.experimental.x64_context": ("enable_x64",),
     "fnx.vjp_passes": ("fwd_and_bwd",),
     "fnx.exporting": ("export", "load_exported"),

@@ -36,6 +36,7 @@ from fnx.core.support.errors import (
     FnxError,
     FormatStringError,
     GradError,
+    InconclusiveDimensionError,
     JaxprTypeError,
     KernelError,
     LeakedTracerError,
@@ -69,7 +70,8 @@ __all__ = [
     "ArgumentError", "AxisError", "AxisNameError", "BatchSizeError", "CallbackError",
     "CheckpointError", "ConcretizationTypeError", "DTypeError", "DeviceError", "DonatedError",
     "ExchangeError", "FnxError", "FormatStringError", "GradError",
-    "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError",
+    "InconclusiveDimensionError", "InconclusiveDimensionOperation", "JAXIndexError",
+    "JAXTypeError", "JaxRuntimeError",
     "JaxprTypeError", "KernelError", "KeyReuseError",
     "LeakedTracerError", "ModelError", "MutationError", "NestingError",
     "NonConcreteBooleanIndexError",
@@ -91,7 +93,7 @@ UnexpectedTracerError = LeakedTracerError
 JAXTypeError = FnxError
 JAXIndexError = OutOfBoundsError
 JaxRuntimeError = DeviceError
-InconclusiveDimensionOperation = ShapeError
+InconclusiveDimensionOperation = InconclusiveDimensionError
 
 
 class KeyReuseError(FnxError, RuntimeError):

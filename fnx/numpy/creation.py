@@ -20,6 +20,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, floor, where
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
 
@@ -31,6 +32,7 @@ __all__ = [
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
 linspace_at = lazy_import("fnx.core.formulas.linspace_exact", "linspace_at")
+axis_lengths = lazy_import("fnx.core.rewriting.lengths")
 arange_at = lazy_import("fnx.core.formulas.linspace_exact", "arange_at")
 
 
@@ -224,7 +226,7 @@ def _static(name: str, x: Any) -> Any:
         x = x.item()
     if isinstance(x, np.generic):  # of a dtype that NumPy lacks
         x = float(x)
-    if not isinstance(x, (int, float)):
+    if not isinstance(x, (int, float, Dim)):
         raise ArgumentError(f"{name}: expected concrete numbers, got {x!r}")
     return x
 
@@ -267,9 +269,10 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     n = _range_length(first, last, dx)
     if n == 0:
         return Array(build.const(0, t, (0,)))
-    if float(first).is_integer() and float(dx).is_integer() and abs(first) + n * abs(dx) < 2**31:
-        offsets = Expr(build.iota(n)) * int(dx)
-        return Array((offsets if first == 0 else offsets + int(first)).cast(t).node)
+    if _is_whole(first) and _is_whole(dx) and abs(first) + n * abs(dx) < 2**31:
+        offsets = Expr(build.iota(n)) * axis_lengths.as_length(dx)
+        shifted = offsets if first == 0 else offsets + axis_lengths.as_length(first)
+        return Array(shifted.cast(t).node)
     if n <= _MAX_NUMPY_ELEMENTS:
         return core.asarray(np.arange(first, last, dx), t)
     wide_t = dtypes.float64 if t.is_integer or t.bits == 64 else dtypes.float32
@@ -277,10 +280,16 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     return Array(arange_at(float(first), float(first + dx - first), i, wide_t).cast(t).node)
 
 
+def _is_whole(x: Any) -> bool:
+    return type(x) is Dim or float(x).is_integer()
+
+
 def _range_length(first: Any, last: Any, step: Any) -> int:
     """Return the number of elements of a range."""
     try:
-        n: int = max(0, math.ceil((last - first) / step))
+        n: int = axis_lengths.range_length(first, last, step) \
+            if Dim in (type(first), type(last), type(step)) else \
+            max(0, math.ceil((last - first) / step))
     except (OverflowError, ValueError, TypeError):  # infinite, NaN or not numbers
         raise ArgumentError(f"arange: expected finite numbers, got {first!r}, {last!r} and "
                             f"{step!r}") from None

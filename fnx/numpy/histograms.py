@@ -14,6 +14,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.index_arrays import index_dtype
+from fnx.core.rewriting import lengths
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
@@ -101,7 +102,8 @@ def _binary_search(sorted_values: Array, values: Array, right: bool) -> Array:
     low = where(goes_right, middle + 1, low)
     high = where(logical_and(active, ~goes_right), middle, high)
     step = build.function([low._node, high._node], len(operands), "searchsorted")
-    return Array(build_calls.scan(step, n.bit_length(), operands[:2], start, [])[0])
+    steps = lengths.most(n).bit_length()
+    return Array(build_calls.scan(step, steps, operands[:2], start, [])[0])
 
 
 @_docstr(bins="the bin edges, ascending or descending.",

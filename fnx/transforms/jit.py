@@ -75,11 +75,13 @@ from fnx.transforms.link import (
 from fnx.transforms.transformed import Transformed, annotate_error, register_lower
 
 if TYPE_CHECKING:
+    from fnx.transforms.dispatch.bounded_lengths import BoundedTrace
     from fnx.transforms.dispatch.memory_use import MemoryUse
     from fnx.transforms.dispatch.specialized_call import SpecializedCall
     from fnx.transforms.inspect.lowering import Lowering
     from fnx.transforms.stages import Compiled, TracedCall
 
+bounded_lengths = lazy_import("fnx.transforms.dispatch.bounded_lengths")
 jaxprs = lazy_import("fnx.jaxprs.make")
 global_page = lazy_import("fnx.transforms.page.global_page")
 inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
@@ -123,16 +125,20 @@ class Jitted(Transformed[P, R_co]):
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
                  donate_argnames: tuple[str, ...] = (), device: str | None = None,
-                 inline: bool = False) -> None:
-        options = {k: v for k, v in (("device", device), ("inline", inline)) if v}
+                 inline: bool = False, dynamic: Mapping[Any, Any] | None = None) -> None:
+        options = {k: v for k, v in (("device", device), ("inline", inline),
+                                                ("dynamic", dynamic)) if v}
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
                          donate_argnums=donate_argnums, donate_argnames=donate_argnames, **options)
         self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
         self._donation = Donation(*argnums_and_names(f, "donate", donate_argnums, donate_argnames),
                                   f)
-        self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f)
+        self._dynamic = bounded_lengths.DynamicArguments(f, self._name, dynamic) \
+            if dynamic else None
+        self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f, explains=not dynamic)
+        self._bounded_traces: TraceCache[BoundedTrace] = TraceCache(lambda: f)
         self._executables = ExecutableCache(lambda fn, donated, name, lines: link(
-            fn, get_device(name), False, donated, True, lines), MAX_SIGNATURES)
+            fn, get_device(name), bool(dynamic), donated, not dynamic, lines), MAX_SIGNATURES)
         self._device, self._inline = device, inline
         self._chosen = None if device is None else Placement(device, user_location(2))
         self._launchers: Sequence[Fastpath] = ()
@@ -244,14 +250,39 @@ class Jitted(Transformed[P, R_co]):
                      "what differed between calls")
         start = time.perf_counter()
         try:
-            closed = trace(self._arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
-                           transform="jit", name=self._name).close()
+            closed = self._trace_bounded(key, args, kwargs) if self._dynamic is not None else \
+                self._trace_shapes(key, args, kwargs)
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
         milliseconds = (time.perf_counter() - start) * 1e3
         events.record("duration", events.TRACE, milliseconds / 1e3, fun_name=self._name)
         return CachedTrace(closed, milliseconds, shared_key), closed.captures
+
+    def _trace_shapes(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
+                      ) -> ClosedFunction:
+        return trace(self._arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
+                     transform="jit", name=self._name).close()
+
+    def _trace_bounded(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
+                       ) -> ClosedFunction:
+        """Return the trace with dimensions, for the lengths of this call."""
+        assert self._dynamic is not None
+        bounded_key, lengths = self._dynamic.with_dimensions(key)
+        first: list[ClosedFunction] = []
+
+        def find(bounded: BoundedTrace) -> ClosedFunction:
+            return bounded.find(lengths, lambda: bounded_lengths.trace_bounded(
+                bounded_key.avals, lambda avals: self._trace_shapes(
+                    key._replace(avals=avals), args, kwargs), lengths))
+
+        def make() -> tuple[BoundedTrace, list[UOp]]:
+            bounded = bounded_lengths.BoundedTrace()
+            first.append(find(bounded))
+            return bounded, first[0].captures
+
+        entry = self._bounded_traces.find(bounded_key, make)
+        return first[0] if first else find(entry.value)
 
     def _returns_args(self, closed: ClosedFunction) -> bool:
         """Whether some arguments are results, which may have to be copied to a device first."""
@@ -266,7 +297,7 @@ class Jitted(Transformed[P, R_co]):
 
     def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
-        return code_key(self._f, *self._options.items())
+        return None if self._dynamic is not None else code_key(self._f, *self._options.items())
 
     def _link_and_share(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
                         ) -> Executable:
@@ -385,7 +416,7 @@ class Jitted(Transformed[P, R_co]):
 
     def cache_info(self) -> CacheInfo:
         """Return how often it was traced, compiled and dispatched, and why it was retraced."""
-        traces = self._traces
+        traces = self._traces if self._dynamic is None else self._bounded_traces
         hits = self._hits + self._native_hits[0] + traces.hits
         return CacheInfo(hits, traces.trace_count, self._executables.compile_count, len(traces),
                          tuple(traces.misses))
@@ -397,6 +428,7 @@ class Jitted(Transformed[P, R_co]):
     def clear_cache(self) -> None:
         """Drop all traces and programs."""
         self._traces.clear()
+        self._bounded_traces.clear()
         self._executables.clear()
         self._launchers, self._native_calls = (), ()
 
@@ -421,7 +453,8 @@ def jit(f: Callable[P, R], *,
         donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
         keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
         device: Any = None, backend: str | None = None, inline: bool = False,
-        compiler_options: Mapping[str, Any] | None = None
+        compiler_options: Mapping[str, Any] | None = None,
+        dynamic: Mapping[Any, Mapping[int, Any]] | None = None
         ) -> Jitted[P, R]: ...
 
 
@@ -431,7 +464,8 @@ def jit(f: None = None, *,
         donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
         keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
         device: Any = None, backend: str | None = None, inline: bool = False,
-        compiler_options: Mapping[str, Any] | None = None
+        compiler_options: Mapping[str, Any] | None = None,
+        dynamic: Mapping[Any, Mapping[int, Any]] | None = None
         ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
@@ -441,7 +475,8 @@ def jit(f: Callable[..., Any] | None = None, *,
         donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
         keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
         device: Any = None, backend: str | None = None, inline: bool = False,
-        compiler_options: Mapping[str, Any] | None = None) -> Any:
+        compiler_options: Mapping[str, Any] | None = None,
+        dynamic: Mapping[Any, Mapping[int, Any]] | None = None) -> Any:
     """Compile a function: it is traced once per signature, then dispatched.
 
     What f reads besides its arguments is checked again at each call: the variables of the
@@ -468,6 +503,9 @@ def jit(f: Callable[..., Any] | None = None, *,
         inline: whether a call in another traced function is in its jaxpr as the equations of f. In
             both cases f is traced once, and its kernels are fused with those around it.
         compiler_options: None, as there are no XLA options here.
+        dynamic: axes of arguments whose length differs from call to call: {name or position of an
+            argument: {axis: fnx.dim(name, low, high)}}. f is traced once with these dimensions,
+            and its kernels take lengths as arguments (docs/guide/dimensions.md).
 
     Returns:
         A function like f, with ``lower(*args)``, ``cache_info()`` and ``clear_cache()``.
@@ -493,10 +531,10 @@ def jit(f: Callable[..., Any] | None = None, *,
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames,
             donate_argnums=donate_argnums, donate_argnames=donate_argnames, device=device,
-            backend=backend, inline=inline)
+            backend=backend, inline=inline, dynamic=dynamic)
     return Jitted(f, as_tuple(static_argnums), as_tuple(static_argnames),
                   as_tuple(donate_argnums), as_tuple(donate_argnames),
-                  requested_device(backend if device is None else device), inline)
+                  requested_device(backend if device is None else device), inline, dynamic)
 
 
 __all__ = ["CacheInfo", "Jitted", "jit"]

@@ -10,8 +10,9 @@ import numbers
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
 
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ArgumentError, FnxError, suggestion
 
 PrecisionName: TypeAlias = Literal[
@@ -80,7 +81,10 @@ def check_optional_bool(name: str, value: Any) -> None:
 
 
 def check_int(name: str, value: SupportsIndex) -> int:
-    """Return the argument as an int. It must be known while tracing."""
+    """Return the argument as an int (or a dimension). It must be known while tracing."""
+    if type(value) is Dim:
+        length: Any = value
+        return cast(int, length)
     try:
         return operator.index(value)
     except FnxError:

@@ -17,13 +17,14 @@ import numpy as np
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.array_base import ArrayBase
 from fnx.core.array.axes import AxisLike
-from fnx.core.array.convert import DTypeLike
+from fnx.core.array.convert import DTypeLike, default_int
 from fnx.core.array.device_mixin import ArrayDeviceMixin
-from fnx.core.ir import dtypes, low_precision, ops
+from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting import dimensions
 from fnx.core.scope import scope, storage
 from fnx.core.support.errors import MutationError, set_missing_names
 from fnx.core.support.name_hints import CURES_OF_ARRAYS
@@ -382,6 +383,13 @@ def set_methods(functions: Mapping[str, Callable[..., Any] | LazyMethod]) -> Non
             _METHODS[name] = f
         if not hasattr(Array, name):
             setattr(Array, name, f)
+
+
+def _dimension_as_array(length: Any) -> Array:
+    return Array(build.const(length, default_int()), True)
+
+
+dimensions.set_as_array(_dimension_as_array)
 
 
 def sharding_on(device: str) -> Any:

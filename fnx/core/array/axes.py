@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from fnx.core.ir.ops import Shape
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ArgumentError, AxisError, ShapeError, TracedValueError
 
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
@@ -70,7 +71,8 @@ def normalize_shape(value: Any) -> Shape:
             not hasattr(value, "__len__"):
         value = (value,)
     try:
-        lengths = tuple([operator.index(n) for n in value])
+        lengths: tuple[Any, ...] = tuple([n if type(n) is Dim else operator.index(n)
+                                          for n in value])
     except TracedValueError as error:
         error.set_hint(_STATIC_HINT)
         raise

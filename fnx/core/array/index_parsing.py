@@ -16,6 +16,7 @@ from fnx.core.array.array import Array
 from fnx.core.ir import dtypes
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.scope import storage
 from fnx.core.support.errors import ArgumentError, DTypeError, TracedValueError
 
@@ -74,8 +75,8 @@ def _parse_array(i: NDArray) -> Any:
     return storage.buffer_node(convert.to_numpy(i, dtypes.int32)) if i.ndim else int(i)
 
 
-def _parse_bound(b: Any) -> int | None:
-    if b is None or type(b) is int:
+def _parse_bound(b: Any) -> Any:
+    if b is None or type(b) is int or type(b) is Dim:
         return b
     if not hasattr(b, "__index__"):
         raise DTypeError(f"expected whole numbers in a slice, got {b!r}", hint="use int(...)")

@@ -31,6 +31,7 @@ from fnx.core.ir.index_arrays import broadcast_indices, index_dtype, index_range
 from fnx.core.ir.op import inverse_permutation, max_value, min_value, other_axes
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, set_composite
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.scope import storage
 from fnx.core.support.errors import (
     ArgumentError,
@@ -43,6 +44,7 @@ from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 
 array_operators = lazy_import("fnx.core.array.array_operators")
+axis_lengths = lazy_import("fnx.core.rewriting.lengths")
 complex_scatter = lazy_import("fnx.core.formulas.complex_scatter")
 
 _READ_POLICIES: dict[str | None, OutOfBoundsPolicy] = {
@@ -187,13 +189,15 @@ class _Slice:
     __slots__ = ("n", "start", "step", "count")
 
     def __init__(self, s: slice, n: int) -> None:
-        try:
-            start, stop, step = s.indices(n)
-        except ValueError as e:
+        if s.step == 0:
             raise ArgumentError(f"expected a nonzero slice step, got {s}",
-                                hint="use a step of 1 or -1") from e
-        self.n, self.start, self.step = n, start, step
-        self.count = len(range(start, stop, step))
+                                hint="use a step of 1 or -1")
+        if type(n) is int and type(s.start) is not Dim and type(s.stop) is not Dim:
+            self.start, stop, self.step = s.indices(n)
+            self.count = len(range(self.start, stop, self.step))
+        else:
+            self.start, self.step, self.count = axis_lengths.slice_of_axis(s, n)
+        self.n = n
 
     @property
     def is_whole(self) -> bool:
@@ -235,7 +239,7 @@ class _IndexPlan:
             if isinstance(entry, slice):
                 self.dims.append(axis)
                 continue
-            if isinstance(entry, int) and not has_arrays:
+            if isinstance(entry, int | Dim) and not has_arrays:
                 self.slices[axis] = _Slice(slice(entry, entry + 1), n)
                 continue
             self._index(entry, position, axis)
@@ -263,7 +267,7 @@ class _IndexPlan:
             bounds.append((low, low + (s.count - 1) * abs(s.step) + 1) if s.count else (0, 0))
         backward = [a for a, s in enumerate(self.slices) if s.step < 0]
         taken = build.flip(build.shrink(x, bounds), backward)
-        strides = [abs(s.step) if s.count > 1 else 1 for s in self.slices]
+        strides = [1 if s.count in (0, 1) else abs(s.step) for s in self.slices]
         for axis, step in enumerate(strides):
             if step > 1:
                 taken = _take_strided(taken, axis, step, self.slices[axis].count)
@@ -277,7 +281,7 @@ class _IndexPlan:
         """Invert ``select``: place the region where it is in x, with zeros (False) around it."""
         y = build.reshape(y, tuple(s.count for s in self.slices))
         for axis, s in enumerate(self.slices):
-            if abs(s.step) > 1 and s.count > 1:
+            if abs(s.step) > 1 and s.count not in (0, 1):
                 y = _interleave_zeros(y, axis, abs(s.step))
         y = build.flip(y, [a for a, s in enumerate(self.slices) if s.step < 0])
         widths = []
@@ -294,7 +298,7 @@ class _IndexPlan:
         Negative indices count from the end.
         """
         nodes, valid = [], []
-        shapes = [() if isinstance(e, int) else e.shape for e in self.advanced.values()]
+        shapes = [() if isinstance(e, int | Dim) else e.shape for e in self.advanced.values()]
         try:
             shape = axes.broadcast_shapes(*shapes)
         except ShapeError as e:
@@ -302,7 +306,7 @@ class _IndexPlan:
         for dim, entry in self.advanced.items():
             n = self.region[dim]
             node = _index_node(entry, n)
-            if not isinstance(entry, int):
+            if not isinstance(entry, int | Dim):
                 i = Expr(node)
                 valid.append(Expr(build.expand(((0 <= i) & (i < n)).node, shape)))
             nodes.append(build.expand(node, shape))
@@ -391,7 +395,8 @@ def _normalize_ints(entries: Sequence[Any], shape: Shape, policy: OutOfBoundsPol
     for entry in entries:
         if isinstance(entry, int):
             n = shape[axis]
-            entry = entry % n if -n <= entry < n else policy.index(entry, axis, shape, has_arrays)
+            entry = (entry if entry >= 0 else entry + n) if -n <= entry < n else \
+                policy.index(entry, axis, shape, has_arrays)
         result.append(entry)
         axis += not (entry is None or entry is Ellipsis or isinstance(entry, _NewAxisMask))
     return result
@@ -427,7 +432,7 @@ def _mask_indices(mask: np.ndarray[Any, Any], shape: Shape) -> list[UOp | _NewAx
 def _index_node(entry: int | UOp, n: int) -> UOp:
     """Return an index as a node whose dtype can hold n; negative values count from the end."""
     t = index_dtype(n)
-    if isinstance(entry, int):
+    if isinstance(entry, int | Dim):
         return build.const(entry, t)
     i = Expr(entry)
     if entry.dtype.itemsize < t.itemsize:

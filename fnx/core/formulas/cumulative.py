@@ -29,7 +29,7 @@ def cumulative(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str =
     n = x.shape[axis]
     max_short = _SHORT_INNER_AXIS if math.prod(x.shape[axis + 1:]) > 1 else \
         _SHORT_LAST_AXIS if math.prod(x.shape[:axis]) > 1 else _SHORT_ALONE
-    if n <= max_short:
+    if n in range(max_short + 1):  # a dimension is in no range
         return _shift_and_combine(x, axis, monoid, reverse)
     shape = x.shape
     lead, trail = ([m] if m != 1 else [] for m in (

@@ -66,8 +66,9 @@ def _format_int(number: int) -> str:
 
 
 def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
-    """Return a constant, expanded to ``shape``."""
-    node = UOp(ops.CONST, dtype, (), const_bits(value, dtype))
+    """Return a constant, expanded to ``shape``. A dimension is one whose value the call knows."""
+    node = UOp(ops.DIMENSION, dtype, (), value) if isinstance(value, op_args.Dimension) else \
+        UOp(ops.CONST, dtype, (), const_bits(value, dtype))
     if not shape:
         return node
     ones = UOp(ops.RESHAPE, dtype, (node,), (1,) * len(shape))  # as expand builds it
@@ -195,7 +196,7 @@ def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
 def reshape(x: UOp, shape: Shape) -> UOp:
     """Return the same elements, in row-major order, with another shape."""
     shape = tuple(shape)
-    if math.prod(shape) != math.prod(x.shape) or min(shape, default=0) < 0:
+    if math.prod(shape) != math.prod(x.shape) or [n for n in shape if n < 0]:
         raise ShapeError(f"reshape: expected {math.prod(x.shape)} elements, got shape {shape}")
     if shape == x.shape:
         return x
@@ -233,7 +234,7 @@ def expand(x: UOp, shape: Shape) -> UOp:
 
 def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
     """Add ``fill`` (a number, or a 0-d node) before and after each axis; widths >= 0."""
-    arg = tuple((int(lo), int(hi)) for lo, hi in widths)
+    arg = tuple([(_length(lo), _length(hi)) for lo, hi in widths])
     if len(arg) != len(x.shape) or any(lo < 0 or hi < 0 for lo, hi in arg):
         raise ShapeError(f"pad: expected {len(x.shape)} pairs of widths >= 0, got {arg}")
     value = fill if isinstance(fill, UOp) else const(fill, x.dtype)
@@ -242,7 +243,7 @@ def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
 
 def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
     """Slice each axis to lo <= i < hi."""
-    arg = tuple((int(lo), int(hi)) for lo, hi in bounds)
+    arg = tuple([(_length(lo), _length(hi)) for lo, hi in bounds])
     if len(arg) != len(x.shape) or any(not 0 <= lo <= hi <= n
                                        for (lo, hi), n in zip(arg, x.shape)):
         raise OutOfBoundsError(f"shrink: expected bounds inside {x.shape}, got {arg}")
@@ -252,7 +253,7 @@ def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
 
 def flip(x: UOp, axes: Iterable[int]) -> UOp:
     """Reverse the order along ``axes``."""
-    arg = tuple(sorted(a for a in set(axes) if x.shape[a] > 1))
+    arg = tuple(sorted([a for a in set(axes) if x.shape[a] not in (0, 1)]))
     return UOp(ops.FLIP, x.dtype, (x,), arg) if arg else x
 
 
@@ -332,9 +333,13 @@ def stop_gradient(x: UOp) -> UOp:
     return UOp(ops.STOP_GRADIENT, x.dtype, (x,))
 
 
+def _length(n: Any) -> Any:
+    return n if type(n) is int or isinstance(n, op_args.Dimension) else int(n)
+
+
 def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
     """0, 1, ... n-1."""
-    return UOp(ops.IOTA, dtype, (), int(n))
+    return UOp(ops.IOTA, dtype, (), _length(n))
 
 
 # ---- reductions, indexed reads and writes -----------------------------------------------------

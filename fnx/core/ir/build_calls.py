@@ -137,7 +137,7 @@ def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = N
     if first.shape[-1] >= 1 << 31:
         raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
                          hint="sort parts of it and merge them")
-    if first.shape[-1] <= 1:
+    if first.shape[-1] in (0, 1):
         return tuple([build.const(0, dtypes.int32, first.shape) if i < 0 else operands[i]
                       for i in (range(len(operands)) if outputs is None else outputs)])
     promoted = tuple(map(build.to_compute, operands))

@@ -160,6 +160,10 @@ gather_key = attrgetter("axes")
 window_key = attrgetter("axis", "offset", "stride", "dilation", "length")
 
 
+def dimension_key(arg: Any) -> int:
+    return int(arg.node.sort_key)
+
+
 def trace_key(arg: Any) -> int:
     return int(arg.id) & (1 << LEAF_BITS) - 1
 

@@ -377,6 +377,15 @@ class Var(Record):
     name: str = ""
 
 
+class Dimension:
+    """A length that is known at the call: an index expression (core/rewriting/dimensions.py)."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+
 class Stage(Record):
     """A small buffer inside a kernel.
 

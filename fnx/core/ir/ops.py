@@ -50,7 +50,10 @@ LEAF = Op("LEAF", "t", "source", 0, result="any", shape=r.arg_shape, arg=op_args
 BUFFER = Op("BUFFER", "t", "source", 0, result="any", shape=r.arg_shape, arg=op_args.Buffer)
 CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=scalar, arg=int, meaning=m.const,
            source_key=r.last_key)
-IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,), arg=int, meaning=m.iota)
+DIMENSION = Op("DIMENSION", "t", "source", 0, result="any", shape=scalar, arg=op_args.Dimension,
+               source_key=r.dimension_key)
+IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,),
+          arg=(int, op_args.Dimension), meaning=m.iota)
 
 # elementwise, one operand
 NEG = Op("NEG", "tkp", "elementwise", 1, accepts="fic", symbol="-{0}",

@@ -45,7 +45,7 @@ def trunc(a: int, b: int) -> int:
     return q if (a < 0) == (b < 0) else -q
 
 
-def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:
+def evaluate(node: UOp, env: Mapping[Any, int]) -> int:
     """Evaluate an index expression; ``env`` has RANGEs by node and VARs by slot (or node)."""
     values: dict[UOp, int] = {}
     for n in toposort([node], stop=lambda n: n.op is ops.RANGE):

@@ -269,6 +269,10 @@ class TracedValueError(FnxError, TypeError):
         self.hint = f"{how}; or {self.static}" if self.static else how
 
 
+class InconclusiveDimensionError(FnxError, TypeError):
+    """A number was requested of a dimension that only a call knows, or an undecided comparison."""
+
+
 class LeakedTracerError(FnxError, RuntimeError):
     """A traced array was used after the function that made it had returned."""
 

@@ -78,11 +78,13 @@ class TraceCache(Generic[T]):
     A trace is a graph, or has an attribute ``graphs``, whose size counts toward the byte limit.
 
     ``f`` is called for the function, so that it can be a weak reference. With ``checks_rules`` a
-    trace without the derivative rules that a call needs now is not used.
+    trace without the derivative rules that a call needs now is not used. ``explains``: whether
+    another trace is a miss that the user should hear of.
     """
 
-    def __init__(self, f: Callable[[], Any], checks_rules: bool = True) -> None:
-        self._f, self._checks_rules = f, checks_rules
+    def __init__(self, f: Callable[[], Any], checks_rules: bool = True, explains: bool = True
+                 ) -> None:
+        self._f, self._checks_rules, self._explains = f, checks_rules, explains
         self._entries: Cache[Any, list[TraceEntry[T]]] = Cache(
             "traces", MAX_SIGNATURES, TRACE_BYTES,
             lambda key, variants: graph_bytes([v.value for v in variants]))
@@ -117,7 +119,8 @@ class TraceCache(Generic[T]):
                 entries.append(hit)
             scope.record_lines(*hit.lines)
             return hit
-        self._explain(key, entries)
+        if self._explains:
+            self._explain(key, entries)
         (value, captures), lines = scope.collect_lines(make)
         entry = TraceEntry(Captures(self._f()), value, lines)
         if not entry.captures.determines_nodes(captures):
