@@ -116,7 +116,8 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax.extend.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
     "jax.extend.source_info_util": {"register_exclusion": ignore},
     "jax.api_util": {"debug_info": ignore, "flatten_fun": linear_util.flatten_fun,
-                     "flatten_fun_nokwargs": linear_util.flatten_fun_nokwargs},
+                     "flatten_fun_nokwargs": linear_util.flatten_fun_nokwargs,
+                     "safe_map": source_helpers.safe_map},
     "jax._src.api_util": {
         "flatten_fun": linear_util.flatten_fun,
         "infer_argnums_and_argnames": linear_util.infer_argnums_and_argnames},

@@ -12,6 +12,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.as_jax import optimizers, stax
+from fnx.as_jax.internal_names import INTERNAL
 from fnx.as_jax.messages import words_of_jax
 from fnx.core.array.abstract_values import JVPTracer, get_aval
 from fnx.core.scope import scope
@@ -187,3 +188,8 @@ def test_errors_have_words_of_jax(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(FnxError) as raised:
         call()
     assert words_of_jax(str(raised.value)) == words
+
+
+def test_safe_map_where_libraries_look_for_it() -> None:
+    for module in ("jax.api_util", "jax._src.util"):
+        assert INTERNAL[module]["safe_map"](lambda a, b: a + b, [1, 2], [3, 4]) == [4, 6]

@@ -10,7 +10,6 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.pytree_registry import register_pytree_node
-from fnx.core.ir import build_calls
 from fnx.core.support.errors import ArgumentError
 from fnx.core.tracing.trace import ClosedFunction, function_name, trace
 from fnx.transforms.custom.check_results import RuleInfo, check_pair
@@ -57,10 +56,8 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custo
         return structure.unflatten(leaves), _PullbackFn([Array(n) for n in closed.captures], closed)
 
     def bwd(saved: _PullbackFn, ct: Any) -> Any:
-        closed = saved.closed
-        ct_nodes = [asarray(x)._node for x in tree.leaves(ct)]
-        nodes = build_calls.call(closed.function, [*ct_nodes, *[x._node for x in saved.arrays]])
-        out = closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
+        closed = saved.closed.replace(captures=[x._node for x in saved.arrays])
+        out = closed.call([asarray(x) for x in tree.leaves(ct)])
         return out if isinstance(out, tuple) else (out,)
 
     result: custom_vjp[..., Any] = custom_vjp(value)

@@ -44,6 +44,21 @@ def _compare_modes(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol
 # ---- custom_gradient -----------------------------------------------------------------------------
 
 
+def test_a_pullback_with_effects(capsys: pytest.CaptureFixture[str]) -> None:
+    @fnx.custom_gradient
+    def f(x: Any) -> Any:
+        def pull(g: Any) -> Any:
+            fnx.debug.print("{} {}", g, x)
+            return g * x
+        return x * 2, pull
+
+    slope = fnx.grad(lambda x: (f(x) * 2.0) ** 2)
+    for call in (slope, fnx.jit(slope)):
+        assert float(call(1.0)) == 16
+        fnx.effects_barrier()
+        assert capsys.readouterr().out == "16.0 1.0\n"
+
+
 def test_custom_gradient() -> None:
     @fnx.custom_gradient
     def f(x: Any) -> Any:
