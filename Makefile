@@ -8,8 +8,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test conditions tiny attack matrix compare compare-part libraries lint notebooks docs \
-	bench goals sweep programs precision gpu-check race-check device-laws web versions \
+.PHONY: demo test test-torch conditions tiny attack matrix compare compare-part libraries lint \
+	notebooks docs bench goals sweep programs precision gpu-check race-check device-laws web versions \
 	neighbours clean help
 .NOTPARALLEL:  # one environment, so one pip at a time
 .DELETE_ON_ERROR:
@@ -22,6 +22,9 @@ demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
 
 test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in parallel
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-torch: $(VENV)/torch.stamp  ## PyTorch modules compiled by fnx: installs PyTorch first
+	$(BIN)/python -m pytest tests/torch $(ARGS)
 
 conditions: $(VENV)/test.stamp  ## the suite as on other machines; ARGS="busy bare --times 2"
 	$(BIN)/python scripts/suite_conditions.py $(ARGS)

@@ -7,6 +7,7 @@ tests of the cache are real, and the user's own cache is left alone.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import random
 import shutil
@@ -36,6 +37,8 @@ settings.load_profile("fnx")
 
 collect_ignore_glob = ["*/record_*.py",  # recorders, which import JAX
                        "as_jax/programs/*", "as_jax/run.py"]  # run by python -m fnx.as_jax
+if importlib.util.find_spec("torch") is None:  # make test-torch installs it
+    collect_ignore_glob.append("torch/*")
 
 
 @pytest.fixture(autouse=True)

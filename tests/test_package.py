@@ -151,8 +151,8 @@ def test_third_parties_are_the_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
     assert declared == {"numpy", "typing_extensions", "llvmlite", "scipy"}
-    # used if the user has it; absl by jax._src.test_util only, onnx by fnx.onnx
-    optional = {"ml_dtypes", "absl", "onnx"}
+    # used if the user has it; absl by jax._src.test_util only, onnx by fnx.onnx, torch by fnx.torch
+    optional = {"ml_dtypes", "absl", "onnx", "torch"}
     for path in (ROOT / "fnx").rglob("*.py"):
         foreign = set(imported(path)) - sys.stdlib_module_names - {"fnx"}
         assert foreign <= declared | optional, path

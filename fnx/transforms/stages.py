@@ -188,3 +188,11 @@ class Compiled(SignatureInfo):
             The program with its command buffer.
         """
         return self._executable
+
+    def captured_storages(self) -> list[Any]:
+        """The memory of the arrays that the function captures.
+
+        Returns:
+            A list of storages, which the executable takes after those of the arguments.
+        """
+        return self._specialized.cached_trace.storages

@@ -25,7 +25,8 @@ def test_a_class_of_errors_is_public(error: type) -> None:
 def test_what_modules_derive_can_be_caught_by_a_public_name() -> None:
     """An error class of a module derives from a public class more specific than FnxError."""
     for module in pkgutil.walk_packages(fnx.__path__, "fnx."):
-        if not module.name.startswith("fnx.as_jax.") and not module.name.endswith("__main__"):
+        if not module.name.startswith(("fnx.as_jax.", "fnx.torch.")) and \
+                not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     left, found = [fnx.FnxError], set[type]()
     while left:

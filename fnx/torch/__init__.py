@@ -1,0 +1,4 @@
+"""PyTorch modules, compiled and transformed by fnx.
+
+    torch.compile(module, backend="fnx")
+"""

@@ -1,0 +1,177 @@
+"""``torch.compile(module, backend="fnx")``: values and gradients equal to those of PyTorch."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fnx.core.support.errors import ArgumentError
+from fnx.torch.backend import backend
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """No graphs of other tests; a fallback to PyTorch is an error."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="fnx:")
+        yield
+
+
+def mlp() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+
+
+def compare(module: Any, *args: torch.Tensor) -> None:
+    """Compare outputs, and gradients by the parameters, with those of eager PyTorch."""
+    compiled = torch.compile(module, backend=backend)
+    seen = []
+    for f in (module, compiled):
+        module.zero_grad()
+        y = f(*args)
+        y.square().sum().backward()
+        seen.append((y, [p.grad.clone() for p in module.parameters()]))
+    torch.testing.assert_close(seen[1], seen[0], rtol=1e-4, atol=1e-5)
+
+
+def test_values_without_gradients() -> None:
+    module, x = mlp(), torch.randn(16, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(module, backend=backend)(x), module(x))
+
+
+def test_gradients() -> None:
+    compare(mlp(), torch.randn(16, 8))
+
+
+def test_a_training_loop_is_that_of_pytorch() -> None:
+    losses = []
+    for compiled in (False, True):
+        torch.manual_seed(1)
+        module = mlp()
+        f = torch.compile(module, backend=backend) if compiled else module
+        optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+        x, y = torch.randn(32, 8), torch.randn(32, 4)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(f(x), y)
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.detach())
+    torch.testing.assert_close(losses[0], losses[1])
+
+
+def test_one_graph_serves_many_sizes() -> None:
+    module = torch.compile(mlp(), backend=backend)
+    for n in (3, 4, 5, 9):
+        x = torch.randn(n, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(module(x), module._orig_mod(x))
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.randn(4, 6).t(), lambda: torch.randn(40)[1:25].view(6, 4),
+    lambda: torch.randn(12, 8)[::2, ::2], lambda: torch.randn(1, 4).expand(6, 4)],
+    ids=["transposed", "unaligned", "strided", "expanded"])
+def test_layouts_of_inputs(make: Any) -> None:
+    x = make()
+    f = torch.compile(lambda x: (x.t() * 2, x.sum(0)), backend=backend)
+    for got, expected in zip(f(x), (x.t() * 2, x.sum(0))):
+        assert got.stride() == expected.stride()
+        torch.testing.assert_close(got, expected)
+
+
+def test_writes_in_place_reach_the_argument() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    x = torch.zeros(3)
+    assert torch.compile(f, backend=backend)(x).tolist() == [2, 2, 2]
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_an_output_that_is_an_input_or_given_twice() -> None:
+    def f(x: torch.Tensor) -> Any:
+        y = x * 1
+        return x, y, y + 0
+
+    x = torch.ones(3)
+    results = torch.compile(f, backend=backend)(x)
+    assert results[0] is x
+    results[1].add_(1)
+    assert x.tolist() == [1, 1, 1] and results[2].tolist() == [1, 1, 1]
+
+
+@torch.library.custom_op("fnx_tests::reverse", mutates_args=())
+def reverse(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(0)
+
+
+@reverse.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_an_op_that_fnx_lacks_is_computed_by_pytorch_with_a_warning() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return reverse(x * 2) + x.sum()
+
+    x = torch.tensor([0.0, 1.0, 2.0])
+    with pytest.warns(UserWarning, match=r"PyTorch computes fnx_tests\.reverse.*test_backend"):
+        assert torch.compile(f, backend=backend)(x).tolist() == f(x).tolist()
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises((ArgumentError, torch._dynamo.exc.BackendCompilerFailed),
+                       match="expected no options"):
+        torch.compile(mlp(), backend=backend, options={"speed": 1})(torch.ones(1, 8))
+
+
+def test_the_name_needs_no_import(tmp_path: Path) -> None:
+    """In a process that has the metadata of pyproject.toml."""
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    folder = tmp_path / "fnx-0.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fnx\nVersion: 0.0\n")
+    (folder / "entry_points.txt").write_text("".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in rows.items())
+        for group, rows in points.items()))
+    code = """
+import sys, torch
+assert "fnx" not in sys.modules
+f = torch.compile(lambda x: x + 1, backend="fnx")
+print(f(torch.ones(2)).tolist(), "fnx" in sys.modules)
+"""
+    where = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False,
+                          env=os.environ | {"PYTHONPATH": where}, cwd=tmp_path)
+    assert done.stdout == "[2.0, 2.0] True\n", done.stderr
+
+
+def test_importing_fnx_does_not_import_torch() -> None:
+    code = "import sys, fnx, fnx.numpy; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "fnx" / "torch").glob("*.py")),
+                         ids=lambda path: path.stem)
+def test_examples_in_docstrings(path: Path) -> None:
+    name = "fnx.torch" + ("" if path.stem == "__init__" else f".{path.stem}")
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
