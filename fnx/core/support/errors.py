@@ -492,8 +492,8 @@ def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str]
             setattr(sys.modules[module], name, value)
             return value
         if name in unimplemented:
-            raise NotBuiltError(f"{module}.{name} is not implemented yet",
-                                hint="the README lists what is implemented")
+            hint = CURES_OF_MODULES.get(name, "the README lists what is implemented")
+            raise NotBuiltError(f"{module}.{name} is not implemented yet", hint=hint)
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise UnknownNameError(f"module {module!r}", name, names,

@@ -198,6 +198,7 @@ fnx.nn.log_softmax(logits), labels[:, None], 1))
     no_grad inference_mode set_grad_enabled enable_grad: nothing is recorded outside of fnx.grad; \
 in it write fnx.lax.stop_gradient(x)
     autograd: write fnx.grad(loss)(params)
+    random: write fnx.random.normal(fnx.random.key(seed), shape)
     manual_seed: write key = fnx.random.key(seed), and pass it, or what fnx.random.split gives
     device get_default_device: write fnx.devices("cpu")[0]; fnx.config.device = "cuda" changes \
 the default
