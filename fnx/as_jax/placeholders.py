@@ -24,7 +24,6 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from fnx.core.support.errors import NotBuiltError, suggestion
-from fnx.core.support.name_hints import CURES_OF_JAX
 
 
 def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:
@@ -33,7 +32,7 @@ def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:
     short_names = [other.rpartition(".")[2] for other in near]
     raise NotBuiltError(f"{name} is a name of JAX that fnx does not have, and "
                         f"{_caller()} uses it",
-                        hint=CURES_OF_JAX.get(name) or suggestion(short_name, short_names)
+                        hint=suggestion(short_name, short_names)
                         or "docs/differences.md lists what is not supported")
 
 

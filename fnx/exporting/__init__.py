@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray, public_api
@@ -23,11 +23,9 @@ from fnx.core.scope import storage
 from fnx.core.support.errors import (
     ArgumentError,
     CheckpointError,
-    NotBuiltError,
     ShapeError,
     lazy_module,
 )
-from fnx.core.support.name_hints import CURES_OF_JAX
 from fnx.core.support.process import lazy_import
 from fnx.core.tracing.trace import ClosedFunction, function_name
 from fnx.exporting import graph_file
@@ -126,13 +124,8 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
         in_avals, in_tree, closed.outs, closed.out_tree)))
 
 
-def _refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
-    """Say what to do in place of a function of ``jax.export``."""
-    raise NotBuiltError(f"export.{name} is not there yet", hint=CURES_OF_JAX[f"jax.export.{name}"])
-
-
-vars(export).update({name: partial(_refuse, name)
-                     for name in ("symbolic_shape", "symbolic_args_specs", "SymbolicScope")})
+vars(export).update({name: lazy_import("fnx.exporting.symbolic_shapes", name) for name in (
+    "SymbolicScope", "is_symbolic_dim", "symbolic_args_specs", "symbolic_shape")})
 
 
 class LoadedFunction:

@@ -25,6 +25,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.ir import ops
 from fnx.core.ir.uop import toposort
 from fnx.core.levels import show
+from fnx.core.rewriting.dimensions import variables
 from fnx.core.scope import storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, CheckpointError, FnxError
@@ -33,20 +34,29 @@ from fnx.exporting import export_trees, graph_checks, graph_file
 from fnx.exporting.export_trees import ContainerType
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.exporting.names import identifier
+from fnx.exporting.symbolic_shapes import (
+    SymbolicScope,
+    is_symbolic_dim,
+    symbolic_args_specs,
+    symbolic_shape,
+)
 from fnx.saving import safetensors
 from fnx.transforms.custom.lazy_rules import drop_lazy_rules
+from fnx.transforms.dispatch.bounded_lengths import instantiated, solve, trace_bounded
 from fnx.transforms.jit import Jitted, jit
 from fnx.transforms.vjp import vjp
 
 __all__ = [
-    "DisabledSafetyCheck", "Exported", "default_export_platform", "deserialize", "export",
-    "maximum_supported_calling_convention_version", "minimum_supported_calling_convention_version",
-    "register_namedtuple_serialization", "register_pytree_node_serialization",
+    "DisabledSafetyCheck", "Exported", "SymbolicScope", "default_export_platform", "deserialize",
+    "export", "is_symbolic_dim", "maximum_supported_calling_convention_version",
+    "minimum_supported_calling_convention_version", "register_namedtuple_serialization",
+    "register_pytree_node_serialization", "symbolic_args_specs", "symbolic_shape",
 ]
 
 MAGIC = b"fnx exported 1\n"
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 MAX_VJP_ORDER = 8
+MAX_INSTANCES = 64  # of a function with dimensions
 minimum_supported_calling_convention_version, maximum_supported_calling_convention_version = 9, 10
 T = TypeVar("T")
 
@@ -103,6 +113,8 @@ class Exported:
                  disabled_checks: Sequence[DisabledSafetyCheck] = (),
                  vjp_order: int = MAX_VJP_ORDER) -> None:
         self.fun_name, self._graph, self._closed = fun_name, graph, closed_function(graph)
+        self._variables = {v for a in graph.ins for n in a.shape for v in variables(n)}
+        self._instances: dict[tuple[Any, ...], ClosedFunction] = {}
         self.in_tree, self.out_tree, self.platforms = in_tree, out_tree, platforms
         self.in_avals = tuple(map(ShapedArray.of, graph.ins))
         self.out_avals = tuple(map(ShapedArray.of, graph.outs))
@@ -143,7 +155,7 @@ class Exported:
         n, floats = len(self.in_avals), [a for a in self._graph.outs if a.dtype.is_inexact]
 
         def pullback(*args: Any) -> tuple[Any, ...]:
-            outs, pull = vjp(lambda *xs: tuple(self._closed.call(xs)), *args[:n])
+            outs, pull = vjp(lambda *xs: tuple(_closed_for(self, xs).call(xs)), *args[:n])
             cotangents = iter(args[n:])
             grads = pull(tuple([next(cotangents) if x._dtype.is_inexact else None for x in outs]))
             return tuple([g for g, a in zip(grads, self._graph.ins) if a.dtype.is_inexact])
@@ -207,6 +219,28 @@ class Exported:
         return bytearray(MAGIC + hashlib.sha256(payload).digest() + payload)
 
 
+def _closed_for(exported: Exported, arrays: Sequence[Array]) -> ClosedFunction:
+    """Return the function for the lengths of these arguments."""
+    if not exported._variables:
+        return exported._closed
+    axes = [(declared, n, f"axis {axis} of argument {i}")
+            for i, (x, aval) in enumerate(zip(arrays, exported._graph.ins))
+            for axis, (declared, n) in enumerate(zip(aval.shape, x.shape))]
+    lengths = solve(exported.fun_name, *zip(*axes))
+    key = tuple([lengths[v] for v in exported._variables])
+    closed = exported._instances.get(key)
+    if closed is None:
+        broken = exported._graph.assumptions.broken_by(lengths)
+        if broken:
+            raise ArgumentError(f"{exported.fun_name}: expected lengths for which it was exported, "
+                                f"got some with {broken}",
+                                hint="export it with bounds that exclude them, and again for these")
+        closed = exported._instances[key] = instantiated(exported._closed, lengths)
+        for old in list(exported._instances)[:-MAX_INSTANCES]:
+            exported._instances.pop(old, None)
+    return closed
+
+
 def _leaves_of(args: Any, expected: Exported) -> list[Array]:
     leaves, in_tree = tree.flatten(args)
     if in_tree != expected.in_tree:
@@ -214,7 +248,9 @@ def _leaves_of(args: Any, expected: Exported) -> list[Array]:
                             f"for: {tree.first_difference(expected.in_tree, in_tree)}")
     arrays = [asarray(x) for x in leaves]
     for x, aval in zip(arrays, expected._graph.ins):
-        if x.shape != aval.shape or x._dtype is not aval.dtype:
+        fits = len(x.shape) == len(aval.shape) and all(
+            n == m or is_symbolic_dim(m) for n, m in zip(x.shape, aval.shape))
+        if not fits or x._dtype is not aval.dtype:
             raise ArgumentError(f"{expected.fun_name}: expected {aval}, got "
                                 f"{Aval(x.shape, x._dtype)}", hint="export it for these types, too")
     return arrays
@@ -227,7 +263,7 @@ def _call(self: Exported, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
         raise ArgumentError(f"{self.fun_name}: expected a call on {' or '.join(self.platforms)}, "
                             f"got one on {config.device}", hint="export it for this platform")
-    return self.out_tree.unflatten(self._closed.call(arrays))
+    return self.out_tree.unflatten(_closed_for(self, arrays).call(arrays))
 
 
 def closed_function(graph: ExportedGraph) -> ClosedFunction:
@@ -291,6 +327,9 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
                                 f"{name!r}")
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
+        if any(is_symbolic_dim(n) for x in tree.leaves((args, kwargs))
+               for n in getattr(x, "shape", ())):
+            return _export_bounded(fun_jit, args, kwargs, names, disabled_checks)
         traced = fun_jit.trace(*args, **kwargs)
         closed, avals = traced._specialized.cached_trace.closed, traced._specialized.key.avals
         graph = graph_of(traced.fun_name, closed, avals)
@@ -299,6 +338,24 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
         return Exported(traced.fun_name, graph, traced.in_tree, traced.out_tree, names,
                         disabled_checks)
     return exported
+
+
+def _export_bounded(f: Jitted[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                    platforms: tuple[str, ...], disabled_checks: Sequence[DisabledSafetyCheck]
+                    ) -> Exported:
+    """Export a function of arguments with dimensions, by a trace of its own."""
+    _, key = f._arguments.key(args, kwargs, shapes=True)
+    bounded = trace_bounded(key.avals, lambda avals: f._trace_shapes(
+        key._replace(avals=avals), args, kwargs))
+    variable_names = [v.arg.name for v in bounded.news]
+    if len(set(variable_names)) < len(variable_names):
+        raise ArgumentError(f"export: expected one dimension for each name, got "
+                            f"{', '.join(variable_names)} with other bounds",
+                            hint="take them from one symbolic_shape or scope")
+    graph = graph_of(f._name, bounded.closed, [strong(a) for a in bounded.avals])
+    graph = graph.replace(outs=[strong(a) for a in graph.outs], assumptions=bounded.assumptions)
+    return Exported(f._name, graph, key.in_tree, bounded.closed.out_tree, platforms,
+                    disabled_checks)
 
 
 def default_export_platform() -> str:

@@ -43,6 +43,7 @@ from fnx.transforms.dispatch.executable import (
 if TYPE_CHECKING:
     from fnx.core.rewriting.peak_rates import PeakRates
 
+axis_lengths = lazy_import("fnx.core.rewriting.lengths")
 allocator = lazy_import("fnx.backends.device.allocator")
 background_writer = lazy_import("fnx.backends.disk.background_writer")
 bounds_check = lazy_import("fnx.lower.tensor.bounds_check")
@@ -93,6 +94,7 @@ def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
     """Run all passes on a FUNCTION and start compiling its kernels; return the function that
     links it."""
     checks = ()
+    axis_lengths.check_no_dimensions(fn)
     if config.check_index:
         fn, checks = bounds_check.add_bounds_checks(fn)
     fn = preprocess(fn, device)

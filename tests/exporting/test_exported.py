@@ -45,12 +45,6 @@ def test_what_is_read_is_what_was_written() -> None:
     assert jnp.allclose(pull(y)[0], cotangents[0], atol=1e-6)
 
 
-def test_shapes_with_names_are_refused_with_the_cure() -> None:
-    for name in ("symbolic_shape", "symbolic_args_specs", "SymbolicScope"):
-        with pytest.raises(NotImplementedError, match="export one function for each shape"):
-            vars(fnx.export)[name]("b, 3")
-
-
 @given(st.integers(0, 10 ** 6), st.integers(0, 255))
 def test_bytes_that_are_changed_are_refused_or_harmless(place: int, value: int) -> None:
     data = written()

@@ -77,12 +77,10 @@ class Dim(op_args.Dimension):
         return _combine(lambda a, b: _floor_divide(b, a), self, other)
 
     def __mod__(self, other: Any) -> Any:
-        quotient = self // other
-        return quotient if quotient is NotImplemented else self - quotient * other
+        return _combine(_remainder, self, other)
 
     def __rmod__(self, other: Any) -> Any:
-        quotient = other // self
-        return quotient if quotient is NotImplemented else other - quotient * self
+        return _combine(lambda a, b: _remainder(b, a), self, other)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -323,6 +321,12 @@ def _floor_divide(a: UOp, b: UOp) -> UOp:
         build.sub(build.idiv(build.add(a, build.mul(k, b)), b), k)
 
 
+def _remainder(a: UOp, b: UOp) -> UOp:
+    """Return a - b * floor(a / b), which is REM of a number >= 0."""
+    return build.rem(a, b) if symbolic.bounds(a)[0] >= 0 < symbolic.bounds(b)[0] else \
+        build.sub(a, build.mul(b, _floor_divide(a, b)))
+
+
 def _decide(condition: Callable[[UOp, UOp], UOp], symbol: str, a: Dim, x: Any) -> Any:
     b = as_operand(x)
     if b is None:
@@ -353,10 +357,10 @@ def _bounds_text(*lengths: Any) -> str:
 
 # ---- text ---------------------------------------------------------------------------------------
 
-_TEXT = {ops.ADD: "{} + {}", ops.SUB: "{} - {}", ops.MUL: "{}*{}", ops.IDIV: "{}//{}",
-         ops.REM: "{} % {}", ops.CMPLT: "{} < {}", ops.CMPLE: "{} <= {}", ops.CMPEQ: "{} == {}",
+_TEXT = {ops.ADD: "{} + {}", ops.SUB: "{} - {}", ops.MUL: "{}*{}", ops.IDIV: "floordiv({}, {})",
+         ops.REM: "mod({}, {})", ops.CMPLT: "{} < {}", ops.CMPLE: "{} <= {}", ops.CMPEQ: "{} == {}",
          ops.CMPNE: "{} != {}", ops.MIN: "min({}, {})", ops.MAX: "max({}, {})", ops.NEG: "-{}"}
-_SUMS, _CALLS = (ops.ADD, ops.SUB), (ops.MIN, ops.MAX)
+_SUMS, _CALLS = (ops.ADD, ops.SUB), (ops.MIN, ops.MAX, ops.IDIV, ops.REM)
 
 
 def _text(node: UOp) -> str:
@@ -377,7 +381,7 @@ def _text(node: UOp) -> str:
 
 def _in_parentheses(inner: UOp, outer: UOp, text: str) -> str:
     needed = inner.src and inner.op not in _CALLS and outer.op not in _CALLS and (
-        outer.op not in _SUMS and inner.op in (*_SUMS, ops.IDIV, ops.REM)
+        outer.op not in _SUMS and inner.op in _SUMS
         or outer.op is ops.SUB and inner.op in _SUMS)
     return f"({text})" if needed else text
 

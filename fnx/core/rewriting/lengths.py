@@ -19,7 +19,7 @@ from typing import Any
 from fnx.core.ir import build, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.rewriting.dimensions import Dim, as_operand, length_of, variables
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, InconclusiveDimensionError
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record, values
 
@@ -86,7 +86,7 @@ def range_length(first: Any, last: Any, step: Any) -> Any:
 
     >>> from fnx.core.rewriting.dimensions import dim
     >>> range_length(0, dim("T"), 2)
-    (T + 1)//2
+    floordiv(T + 1, 2)
     """
     distance, step = (last - first, step) if step > 0 else (first - last, -step)
     return maximum(0, (distance + step - 1) // step)
@@ -106,7 +106,7 @@ def parse(text: str, variable: Callable[[str], Any]) -> Any:
 
     >>> from fnx.core.rewriting.dimensions import dim
     >>> parse("2*T + floordiv(n, 4)", dim)
-    2*T + n//4
+    2*T + floordiv(n, 4)
 
     Raises:
         ArgumentError: the text is no such expression.
@@ -186,6 +186,18 @@ def instantiate(function: UOp, lengths: Mapping[UOp, int]) -> UOp:
             same = arg is node.arg and all(a is b for a, b in zip(src, node.src))
             done[node] = node if same else copy_locs(UOp(node.op, node.dtype, src, arg), node)
     return done[function]
+
+
+def check_no_dimensions(function: UOp) -> None:
+    """Raise unless all lengths of a graph that is to be compiled are numbers."""
+    for node in toposort([function], into_functions=True):
+        if node.op is ops.DIMENSION or Dim in set(map(type, node.shape)):
+            length = node.arg if node.op is ops.DIMENSION else next(
+                n for n in node.shape if isinstance(n, Dim))
+            raise InconclusiveDimensionError(
+                f"expected numbers as lengths of what runs, got the dimension {length}",
+                loc=node.loc, hint="call a function under jit(dynamic=...), or export it for "
+                                   "arguments with dimensions")
 
 
 def _with_lengths(arg: Any, lengths: Mapping[UOp, int]) -> Any:

@@ -209,9 +209,3 @@ the default
     debug_nans jax_debug_nans: write with fnx.debug_nans():, or set fnx.config.check = "nan"
     debug_infs jax_debug_infs: write with fnx.debug_infs():, or set fnx.config.check = "inf"
     """)
-
-# Names of JAX that programs ask for and fnx does not have: what to do instead.
-CURES_OF_JAX: Mapping[str, str] = {
-    f"jax.export.{name}": "shapes of exported functions are fixed: export one function for each "
-    "shape that you need, or pad arrays to the longest and pass a mask"
-    for name in ("symbolic_shape", "symbolic_args_specs", "SymbolicScope")}

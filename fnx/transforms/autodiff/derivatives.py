@@ -265,7 +265,7 @@ def _erf_derivative(x: Expr) -> Expr:
 # t times the partial derivative of y with respect to it.
 # fmt: off
 
-nondiff("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
+nondiff("PARAM", "LEAF", "BUFFER", "CONST", "DIMENSION", "IOTA",
         "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
         "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY",
         "STOP_GRADIENT", "AXIS_INDEX", "ARG_PAIR")

@@ -36,6 +36,7 @@ class BoundedFunction(Record):
     closed: ClosedFunction
     assumptions: Assumptions
     news: dict[UOp, UOp]
+    avals: tuple[Aval, ...]
 
     def lengths(self, lengths: Lengths) -> Lengths:
         """Return the values of its variables from those of the declared ones."""
@@ -55,9 +56,10 @@ def trace_bounded(avals: Sequence[Aval], trace: Callable[[tuple[Aval, ...]], Clo
     """Trace a function of arguments with dimensions; ``lengths``: those of a call."""
     shapes, news = renamed([a.shape for a in avals])
     typical = None if lengths is None else {news[v]: n for v, n in lengths.items()}
+    new_avals = tuple([a._replace(shape=s) for a, s in zip(avals, shapes)])
     with Assumptions(typical) as assumptions:
-        closed = trace(tuple([a._replace(shape=s) for a, s in zip(avals, shapes)]))
-    return BoundedFunction(closed, assumptions, news)
+        closed = trace(new_avals)
+    return BoundedFunction(closed, assumptions, news, new_avals)
 
 
 class BoundedTrace:
