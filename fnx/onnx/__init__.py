@@ -10,7 +10,18 @@ A value that is known while tracing is a NumPy array and is computed by NumPy, s
 a model computes are known to Reshape, Slice, Expand and others. What is traced is an Array.
 """
 
-from fnx.onnx import elementwise, networks, reductions, selections, shapes
+from fnx.onnx import (
+    control_flow,
+    elementwise,
+    networks,
+    pooling,
+    quantization,
+    random_numbers,
+    reductions,
+    selections,
+    sequences,
+    shapes,
+)
 from fnx.onnx.load import OnnxFunction, load
 
 __all__ = ["OnnxFunction", "load"]

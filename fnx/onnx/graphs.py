@@ -18,7 +18,8 @@ from fnx.onnx.types import Value
 onnx = lazy_import("onnx")
 defs = lazy_import("onnx.defs")
 
-_ATTRIBUTE_FIELDS = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
+_ATTRIBUTE_FIELDS = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings",
+                     13: "tp"}
 _DOMAINS = ("", "ai.onnx")
 FIRST_OPSET = 7  # the rows are written for this opset and later ones
 
@@ -164,4 +165,6 @@ def default_attributes(schema: Any) -> dict[str, Any]:
 def _latest_body(schema: Any, version: int) -> Any:
     """Return the function of an operator, for the latest opset that is not newer."""
     versions = [v for v in schema.function_opset_versions if v <= version]
-    return schema.get_function_with_opset_version(max(versions or schema.function_opset_versions))
+    text = schema.get_function_with_opset_version(
+        max(versions or schema.function_opset_versions))
+    return onnx.FunctionProto.FromString(text)

@@ -143,7 +143,7 @@ def round_to(x: Value, form: Format, saturate: bool = True, round_mode: str = "u
     top = form.largest if saturate or not form.has_nan else jnp.nan
     near = jnp.where(too_large, top, near)
     signed = jnp.where(x < 0, -near, near) if form.has_nan else jnp.copysign(near, x)
-    return jnp.where(jnp.isnan(x), jnp.nan if form.has_nan else form.largest, signed)
+    return jnp.where(jnp.isnan(x), jnp.nan if form.has_nan else -0.0, signed)
 
 
 def _round_to_power(size: Array, bits: Array, saturate: bool, round_mode: str) -> Array:
