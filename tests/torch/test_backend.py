@@ -10,6 +10,7 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,16 @@ def test_values_without_gradients() -> None:
 
 def test_gradients() -> None:
     compare(mlp(), torch.randn(16, 8))
+
+
+def test_a_convolution_with_batch_norm_changes_the_running_statistics() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4),
+                                 torch.nn.GELU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+                                 torch.nn.Linear(36, 5))
+    copy, x = deepcopy(module), torch.randn(2, 3, 8, 8)
+    compare(module, x)
+    copy(x), copy(x)
+    torch.testing.assert_close(dict(module.named_buffers()), dict(copy.named_buffers()))
 
 
 def test_a_training_loop_is_that_of_pytorch() -> None:
