@@ -21,7 +21,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.eager_cache import record_placement
 from fnx.core.ir.uop import current_loc
 from fnx.core.scope import scope
-from fnx.core.support.config import DEVICES, GPUS, config
+from fnx.core.support.config import DEVICES, OWN_MEMORY, config
 from fnx.core.support.errors import ArgumentError, ShapeError, TracedValueError, lazy_module
 from fnx.core.support.process import lazy_import
 from fnx.sharding.device_registry import Device, device_by_name, open_device
@@ -127,7 +127,7 @@ def device_of(x: Array) -> Device:
         return device_by_name(placement.device)
     name = getattr(memory, "device_name", None)
     if name is None:  # the host's
-        name = config.device if memory is None or config.device not in GPUS else "cpu"
+        name = config.device if memory is None or config.device not in OWN_MEMORY else "cpu"
     return device_by_name(name)
 
 

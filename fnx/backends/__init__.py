@@ -3,9 +3,11 @@
     cpu                      the host: worker threads and a native command loop (backends/cpu)
     interp, trace, null      the NumPy interpreter; the same with a log; a recorder without memory
     opencl, cuda, webgpu     drivers below backends/gpu
+    soft                     the same with threads as queues, for tests
 
 A device encodes COMMANDS once (device/base.py); device/hcq.py has what all queues share: decoded
-commands, the timeline, and what a call in flight retains. One in-order queue per device.
+commands, the timeline, and what a call in flight retains; device/queues.py has what several queues
+wait for: docs/queues.md. The devices other than ``soft`` have one queue, in order.
 
 **Memory** (device/allocator.py). Large arrays of zeros are pages that the system has not provided
 yet (``DeviceBase.zeros``). Memory is refused only after work in flight, garbage and free blocks are
@@ -23,7 +25,8 @@ more is compiled, and the process waits for LLVM only. ``make attack`` searches 
 this.
 
 **Profiles** (fnx/profiling.py, device/profiling.py). All open devices record. On GPUs each command
-is waited for and timed by the host; the cpu's workers write events (cpu/profile_events.py). Time
+is waited for and timed by the host; the cpu's workers write events (cpu/profile_events.py), and
+the queues of ``soft`` know their times. Time
 that no kernel took (``gaps``, ``outside``) has rows of its own, so a table sums to the elapsed
 time.
 """

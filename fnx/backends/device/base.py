@@ -19,7 +19,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.kernel_code import Chunk, KernelCode, KernelRun, RunTrace
 from fnx.core.ir.native_call import NativeCall
 from fnx.core.ir.uop import UOp
-from fnx.core.support.config import DEVICES, GPUS
+from fnx.core.support.config import DEVICES, OWN_MEMORY
 from fnx.core.support.errors import ArgumentError, NotBuiltError
 from fnx.core.support.process import fork_safe_lock, lazy_import, load
 from fnx.core.support.target import Target
@@ -296,7 +296,7 @@ def transfer_storage(memory: Any, name: str) -> Any:
     device: Any = get_device(name)
     if getattr(memory, "device_name", None) == name:
         return memory.shared()
-    if name in GPUS:
+    if name in OWN_MEMORY:
         return device.receive(memory)
     if hasattr(memory, "device_name"):
         target = device.alloc(memory.nbytes)

@@ -1,7 +1,8 @@
 """Profile entries of commands, and profiling of devices by waiting for each command.
 
-The queue of a driver does not report when a kernel began. So while a profile is recorded, each
-command is waited for: its time is that from the launch until the host knows that it ended.
+The queue of a driver may not report when a kernel began. Then, while a profile is recorded, each
+command is waited for: its time is that from the launch until the host knows that it ended. Queues
+that know these times give them to a ``SignalProfiler``, and go on as they do without a profile.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import time
 from collections.abc import Callable
 
 from fnx.backends.device.hcq import Command, to_signed
+from fnx.backends.device.queues import CommandLabel
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.kernel_code import KernelRun
+from fnx.core.ir.kernel_code import Chunk, KernelRun
 from fnx.core.rewriting.peak_rates import arithmetic_type, count_bytes, count_flops
 
 _MAX_RUNS = 1 << 18  # commands in a profile
@@ -29,14 +31,52 @@ def profile_entry(command: Command) -> KernelRun:
                      arithmetic=arithmetic_type(command.kernel))
 
 
-class SynchronousProfiler:
-    """The commands of a profile, each waited for."""
+class _Profiler:
+    """The commands of a profile. ``workers``: the number of threads or queues."""
+
+    workers = 1
 
     def __init__(self) -> None:
         self.runs: list[KernelRun] = []
         self.lost = 0
         # retained: keys are ids of these
         self._entry_cache: dict[int, tuple[Command, KernelRun]] = {}
+
+    def _entry(self, command: Command) -> KernelRun:
+        if id(command) not in self._entry_cache:
+            self._entry_cache[id(command)] = command, profile_entry(command)
+        return self._entry_cache[id(command)][1]
+
+
+class SignalProfiler(_Profiler):
+    """The commands of a profile, with the times that the queues report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.submission = 0
+        self._queues: dict[str, int] = {}
+
+    def time(self, command: Command, submission: int, run: Callable[[], None],
+             wait: Callable[[], None]) -> None:
+        """Queue a command."""
+        self.submission = submission
+        run()
+
+    def add(self, label: CommandLabel, queue: str, start: int, stop: int) -> None:
+        """Add a command that a queue has run."""
+        if len(self.runs) >= _MAX_RUNS:
+            self.lost += 1
+            return
+        worker = self._queues.setdefault(queue, len(self._queues))
+        self.workers = len(self._queues)
+        entry = KernelRun(label.name, label.locs, label.nbytes, 0, arithmetic="") \
+            if label.command is None else self._entry(label.command)
+        self.runs.append(entry.replace(start=start, stop=stop, submission=label.submission,
+                                       chunks=(Chunk(worker, start, stop),)))
+
+
+class SynchronousProfiler(_Profiler):
+    """The commands of a profile, each waited for."""
 
     def time(self, command: Command, submission: int, run: Callable[[], None],
              wait: Callable[[], None]) -> None:
@@ -49,7 +89,5 @@ class SynchronousProfiler:
         if len(self.runs) >= _MAX_RUNS:
             self.lost += 1
             return
-        if id(command) not in self._entry_cache:
-            self._entry_cache[id(command)] = command, profile_entry(command)
-        self.runs.append(self._entry_cache[id(command)][1].replace(
+        self.runs.append(self._entry(command).replace(
             start=start, stop=stop, submission=submission))

@@ -6,6 +6,7 @@
     transfer.py             copies from device to device; pinned_memory.py holds their chunks
     cancellation.py         time limit and Ctrl-C: aborting kernels that do not end
     driver.py               ``QueueDriver``, the operations of one in-order queue
+    queues_driver.py        drivers of several queues, for which commands say what they wait for
     driver_probe.py         a trial of a driver in a child process
 
 Counts, offsets and limits are checked here, so drivers (backends/opencl.py, cuda.py, webgpu.py)

@@ -13,6 +13,7 @@ import time
 from abc import abstractmethod
 from ctypes import c_int
 
+from fnx.backends.device.queues import CommandLabel
 from fnx.backends.gpu.driver import QueueDriver
 from fnx.core.support.config import config
 from fnx.core.support.errors import DeviceError
@@ -30,6 +31,10 @@ class InterruptibleDriver(QueueDriver):
 
     _interrupted_value = 0  # the value of a wait that Ctrl-C interrupted
     aborted = False
+
+    def running(self) -> tuple[CommandLabel, ...]:
+        """The commands that run, if the driver knows."""
+        return ()
 
     @abstractmethod
     def last(self) -> int:
@@ -60,6 +65,7 @@ class InterruptibleDriver(QueueDriver):
         """Wait for what was already submitted, as ``wait`` does."""
         try:
             if not self.waited(value, config.time_limit):
+                self.stuck = self.running()
                 self.abort()
                 raise DeviceError(
                     f"{self.name}: expected work that ends within {config.time_limit:g} s",

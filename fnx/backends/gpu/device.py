@@ -35,7 +35,8 @@ from fnx.backends.device.hcq import (
     run_sort,
     to_signed,
 )
-from fnx.backends.device.profiling import SynchronousProfiler
+from fnx.backends.device.profiling import SignalProfiler, SynchronousProfiler
+from fnx.backends.device.queues import CommandLabel
 from fnx.backends.gpu.driver import (
     DeviceMemory,
     HostBytes,
@@ -64,18 +65,19 @@ MemoryLocation = tuple[DeviceMemory, int]
 class _LaunchPlan:
     """An EXEC of a kernel, with its expressions evaluated."""
 
-    __slots__ = ("groups", "kernel", "scalars", "slots", "threads", "written")
+    __slots__ = ("command", "groups", "kernel", "scalars", "sizes", "slots", "threads", "written")
 
     def __init__(self, command: Command, code: KernelCode, kernel: LoadedKernel,
                  driver: QueueDriver) -> None:
         env: dict[UOp | int, int] = {i: to_signed(s) for i, s in enumerate(command.scalars)}
         nodes = toposort([command.kernel])
-        scalars = accessors.count_slots(nodes, ops.VAR)
-        self.kernel, self.slots = kernel, command.slots
+        scalars = accessors.count_slots(nodes, ops.VAR) \
+            if command.kernel.op is ops.KERNEL else len(command.scalars)
+        self.command, self.kernel, self.slots = command, kernel, command.slots
+        self.sizes = tuple([accessors.possible_slots(slot)[0].nbytes for slot in command.slots])
         self.scalars = tuple([env[i] for i in range(scalars)])
-        self.groups = evaluate(code.extents["groups"], env)
-        self.threads = evaluate(code.extents["threads"], env)
-        self.written = accessors.written_slots(command.kernel)
+        self.groups, self.threads = [evaluate(code.extents[name], env) for name in driver.extents]
+        self.written = frozenset(accessors.written_slots(command.kernel))
         limits, max_buffers = driver.limits, driver.target.max_buffers
         buffers_bound = accessors.max_bindings(command.slots) if max_buffers else 0
         if buffers_bound > max_buffers:
@@ -263,7 +265,8 @@ class _Submission:
             self.invalidate(plan.slots[i])
         if plan.groups:
             self.driver.exec(QueuedLaunch(plan.kernel, plan.groups, plan.threads, tuple(
-                [self.place(slot) for slot in plan.slots]), plan.scalars))
+                [self.place(slot) for slot in plan.slots]), plan.scalars, plan.sizes, plan.written,
+                plan.command))
 
     def _run_on_host(self, command: Command) -> None:
         """Run a CALLBACK, SORT or LINALG: read the operands, run Python, write the results."""
@@ -297,7 +300,7 @@ class GpuDevice(DeviceBase):
         self.allocate = self._allocate
         self.lock = fork_safe_lock()
         self.submissions = 0
-        self.runs: SynchronousProfiler | None = None
+        self.runs: SignalProfiler | SynchronousProfiler | None = None
         self.static_plans: weakref.WeakSet[StaticLaunchPlan] = weakref.WeakSet()
         self.dead_records: DeathQueue[LaunchRecords] = DeathQueue()
         self.in_flight: deque[GpuCommandBuffer] = deque(maxlen=_IN_FLIGHT)
@@ -315,7 +318,9 @@ class GpuDevice(DeviceBase):
         """Describe a fault: the kernels in flight, and the source location of the first."""
         if isinstance(error, (CallbackError, OutOfMemoryError)) or self.pool.lost:
             return error
-        kernels = [c for buffer in self.in_flight for c in collect_execs(buffer.commands)]
+        kernels = [*self.driver.stuck] or [
+            CommandLabel(c.name, c.node.arg.locs)
+            for buffer in self.in_flight for c in collect_execs(buffer.commands)]
         names = list(dict.fromkeys([c.name for c in kernels]))
         more = f" and {len(names) - _MAX_REPORTED} more" if len(names) > _MAX_REPORTED else ""
         running = f"{', '.join(names[:_MAX_REPORTED])}{more}" if names else "nothing"
@@ -325,7 +330,7 @@ class GpuDevice(DeviceBase):
             hint="the device is reopened at the next call; arrays in its memory are lost"
             if self.driver.can_reopen
             else "restart the process: this driver can't be reopened",
-            locs=[site for c in kernels[:1] for site in c.node.arg.locs])
+            locs=[site for c in kernels[:1] for site in c.locs])
 
     @contextlib.contextmanager
     def handle_faults(self, buffer: GpuCommandBuffer) -> Iterator[None]:
@@ -349,6 +354,7 @@ class GpuDevice(DeviceBase):
             if not self.driver.can_reopen:
                 raise DeviceError(f"{self.name}: expected a device that works, got one that is "
                                   f"lost: {self.pool.lost}", hint="restart the process")
+            self.driver.close()
             self.driver = type(self.driver)()
             self.pool = GpuPool(self.driver)
             self.in_flight.clear()
@@ -417,7 +423,8 @@ class GpuDevice(DeviceBase):
         self.reopen_if_lost()
         decoded = decode_commands(commands)
         kernel_codes = {c.kernel: code[c.kernel]
-                        for c in collect_execs(decoded) if c.kernel.op is ops.KERNEL}
+                        for c in collect_execs(decoded) if c.kernel.op is ops.KERNEL
+                        or self.driver.native_programs and c.kernel in code}
         return GpuCommandBuffer(self, decoded, kernel_codes, arena)
 
     def plans(self, commands: Commands, code: Mapping[UOp, KernelCode]
@@ -425,7 +432,7 @@ class GpuDevice(DeviceBase):
         """Create a plan for each EXEC of a kernel; kernels that are not loaded yet become one
         program.
         """
-        kernel_commands = [c for c in collect_execs(commands) if c.kernel.op is ops.KERNEL]
+        kernel_commands = [c for c in collect_execs(commands) if c.kernel in code]
         codes = {code[c.kernel].key: code[c.kernel] for c in kernel_commands}
         with self.lock:
             for records in self.dead_records.released():
@@ -446,11 +453,17 @@ class GpuDevice(DeviceBase):
     def record(self) -> Callable[[], RunTrace]:
         """Record when each command runs; one profile at a time."""
         check_no_open_profile(self.runs)
-        self.runs = runs = SynchronousProfiler()
+        profiler = SignalProfiler()
+        runs: SignalProfiler | SynchronousProfiler = \
+            profiler if self.driver.set_profiler(profiler) else SynchronousProfiler()
+        self.runs = runs
 
         def stop() -> RunTrace:
+            if runs is profiler:
+                self.synchronize()
+                self.driver.set_profiler(None)
             self.runs = None
-            return RunTrace(runs.runs, runs.lost)
+            return RunTrace(runs.runs, runs.lost, runs.workers)
         return stop
 
     def synchronize(self) -> None:

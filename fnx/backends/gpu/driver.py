@@ -20,6 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fnx.backends.device.hcq import Command
+from fnx.backends.device.profiling import SignalProfiler
+from fnx.backends.device.queues import CommandLabel
 from fnx.core.support.errors import DeviceError
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
@@ -32,13 +35,20 @@ HostBytes = np.ndarray[Any, Any]
 
 
 class QueuedLaunch(Record):
-    """A kernel with its arguments; ``scalars`` are signed 64-bit integers."""
+    """A kernel with its arguments; ``scalars`` are signed 64-bit integers.
+
+    For drivers of several queues: the bytes of each buffer, the buffers that are written, and the
+    command.
+    """
 
     kernel: LoadedKernel
     groups: int
     threads: int
     buffers: tuple[tuple[DeviceMemory, int], ...]
     scalars: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+    written: frozenset[int] = frozenset()
+    command: Command | None = None
 
 
 class UnboundLaunch(Record):
@@ -110,11 +120,17 @@ class QueueDriver(ABC):
             for fixed memory (``record``).
         can_reopen: whether the device can be opened again in this process after a failure.
         is_processor: whether it computes on the host's processors, as PoCL and llvmpipe do.
+        extents: names of the launch parameters of a kernel that ``groups`` and ``threads`` are.
+        native_programs: whether it runs a SORT, an FFT_STEP or a loop of commands as a kernel.
+        stuck: the commands that ran when the device failed, if it knows them.
     """
 
     supports_linking = False
     can_reopen = False
     is_processor = False
+    native_programs = False
+    extents = "groups", "threads"
+    stuck: tuple[CommandLabel, ...] = ()
 
     name: str
     kind: str
@@ -143,6 +159,10 @@ class QueueDriver(ABC):
     @abstractmethod
     def free(self, memory: DeviceMemory) -> None:
         """Free memory; queued work may still use it."""
+
+    def is_idle(self, memory: DeviceMemory) -> bool:
+        """Whether no queued work uses memory, so that its next writer waits for nothing."""
+        return True
 
     @abstractmethod
     def write(self, memory: DeviceMemory, offset: int, value: HostBytes) -> None:
@@ -226,3 +246,12 @@ class QueueDriver(ABC):
     @abstractmethod
     def submit(self) -> None:
         """Start what is queued."""
+
+    def set_profiler(self, profiler: SignalProfiler | None) -> bool:
+        """Give the profiler the times of all commands from now on; None: stop. False: the driver
+        has no times.
+        """
+        return False
+
+    def close(self) -> None:  # noqa: B027
+        """Release what a device holds that has failed."""

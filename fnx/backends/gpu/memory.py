@@ -4,9 +4,10 @@
     free          ->  cached up to a bound, for the next allocation of its class
     steer(...)    ->  moves new storages to the memory that was recorded, if that is free
 
-Work is queued in order, so a freed block can be reused at once: its next writer is queued after its
-readers. Memory that is filled by the host has separate free lists: a number that is passed with
-each call then has the same address each time, whatever results were retained in between.
+A freed block can be reused at once: its next writer is queued after its readers, or waits for them.
+So that copies and kernels overlap, blocks that no queued work uses are preferred. Memory that is
+filled by the host has separate free lists: a number that is passed with each call then has the same
+address each time, whatever results were retained in between.
 """
 
 from __future__ import annotations
@@ -107,16 +108,28 @@ class GpuPool:
         from_host = from_host and size <= _MAX_HOST_FILLED
         with self._lock:
             self._settle()
-            free = self._free.get((size, from_host))
-            if free:
-                # The lowest one for the host, so that several allocations get the same ones again.
-                index = free.index(min(free)) if from_host else -1
-                block = PoolMemory(size, from_host, free.pop(index))
-                self.free_bytes -= size
-            else:
-                block = PoolMemory(size, from_host, self._alloc(size, nbytes))
+            memory = self._take_free(size, from_host)
+            if memory is None:
+                memory = self._alloc(size, nbytes)
+            block = PoolMemory(size, from_host, memory)
             self._deaths.watch(owner, block)
         return block
+
+    def _take_free(self, size: int, from_host: bool) -> DeviceMemory | None:
+        """Take a free block, if possible one that queued work doesn't use any more. None: there is
+        none, or all are in use and there is room for more.
+        """
+        free = self._free.get((size, from_host))
+        if not free:
+            return None
+        idle = [memory for memory in free if self.driver.is_idle(memory)]
+        if not idle and self.free_bytes < MAX_FREE_BYTES // 2:
+            return None
+        # The lowest one for the host, so that several allocations get the same ones again.
+        memory = min(idle or free) if from_host else (idle or free)[-1]
+        free.remove(memory)
+        self.free_bytes -= size
+        return memory
 
     def result_history(self, sizes: tuple[int, ...], calls: int) -> deque[list[DeviceMemory]]:
         """Return the memory that results of these sizes had in the last ``calls`` calls.

@@ -45,7 +45,9 @@ class LaunchInfo(Protocol):
     kernel: LoadedKernel
     scalars: tuple[int, ...]
     slots: tuple[UOp, ...]
-    written: set[int]
+    sizes: tuple[int, ...]
+    written: frozenset[int]
+    command: Command
 
 
 class _StaticLaunch:
@@ -226,7 +228,8 @@ class StaticLaunchPlan:
                   ) -> list[QueuedLaunch]:
         memory = {"in": arg_memory, "out": new_memory[:outs], "arena": new_memory[outs:]}
         return [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
-            [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
+            [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars,
+            k.plan.sizes, k.plan.written, k.plan.command)
             for k in self.static_launches]
 
     def _link(self, ins: int, outs: int) -> LinkedLaunches:

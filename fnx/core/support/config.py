@@ -113,9 +113,11 @@ class Field(Record):
 _TERA = 1 << 40
 DEVICES = {"cpu": "fnx.backends.cpu.device", "cuda": "fnx.backends.cuda",
            "interp": "fnx.backends.interp", "null": "fnx.backends.null",
-           "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace",
+           "opencl": "fnx.backends.opencl", "soft": "fnx.backends.soft",
+           "trace": "fnx.backends.trace",
            "webgpu": "fnx.backends.webgpu"}  # device -> module
-GPUS = "cuda", "opencl", "webgpu"  # devices with memory of their own, the preferred one first
+GPUS = "cuda", "opencl", "webgpu"  # the preferred one first
+OWN_MEMORY = *GPUS, "soft"  # devices with memory of their own
 # Instruction set levels by architecture, and the features that each adds, by LLVM's names: "x86-64
 # System V psABI", section 3.1.1; "Arm Architecture Reference Manual", profile A, version 8.0.
 INSTRUCTIONS = {

@@ -17,7 +17,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.device.base import get_device
-from fnx.core.support.config import GPUS, config, override
+from fnx.core.support.config import OWN_MEMORY, config, override
 from fnx.core.support.errors import CallbackError, DonatedError, OutOfMemoryError
 from tests.attack.instants import Instant
 
@@ -46,7 +46,7 @@ def as_it_was_or_donated(w: Any, memory: Any, value: np.ndarray[Any, Any]) -> bo
         assert "donated to update (" in str(e) and "test_donation_failures.py:" in str(e)
         get_device(config.device).synchronize()
         # On GPUs the interrupt may come after the donation and before the first work is queued.
-        if config.device not in GPUS:
+        if config.device not in OWN_MEMORY:
             assert not np.array_equal(np.frombuffer(memory.window(), value.dtype), value)
         return False
 

@@ -12,7 +12,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.cpu.device import CpuCommandBuffer
-from fnx.core.support.config import GPUS, config, override
+from fnx.core.support.config import OWN_MEMORY, config, override
 from fnx.core.support.errors import DonatedError
 
 N = 1000
@@ -159,7 +159,7 @@ def test_interrupted_when_it_is_written_over(warm: int, monkeypatch: pytest.Monk
     for _ in range(warm):
         w = step(w)
     kind: Any = CpuCommandBuffer
-    if config.device in GPUS:
+    if config.device in OWN_MEMORY:
         kind = import_module("fnx.backends.gpu.device").GpuCommandBuffer
     submit = kind.submit
 
