@@ -81,7 +81,7 @@ def test_the_interpreter_refuses_what_hardware_would_do_silently():
 
 def test_an_unknown_device():
     with pytest.raises(ArgumentError,
-                       match="cpu, cuda, interp, null, opencl, trace, webgpu; got 'tpu'"):
+                       match="cpu, cuda, interp, null, opencl, soft, trace, webgpu; got 'tpu'"):
         get_device("tpu")
 
 

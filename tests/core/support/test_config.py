@@ -64,7 +64,7 @@ def test_words_for_true_and_false(text: str, value: bool) -> None:
     ("FNX_WORKERS", "99999999", "an integer from 0 to 1,024"),
     ("FNX_WORKERS", "2.5", "an integer"), ("FNX_CHECK_SPEC", "maybe", "True or False"),
     ("FNX_CHECK", "1", "one of '', nan, inf"),
-    ("FNX_DEVICE", "tpu", "one of cpu, cuda, interp, null, opencl, trace, webgpu"),
+    ("FNX_DEVICE", "tpu", "one of cpu, cuda, interp, null, opencl, soft, trace, webgpu"),
     ("FNX_CACHE_BYTES", "1 GB", "an integer")])
 def test_what_a_variable_does_not_take(variable: str, text: str, words: str) -> None:
     with pytest.raises(ArgumentError) as caught:
