@@ -110,7 +110,7 @@ def test_a_ring_has_room_again() -> None:
 
 def test_copies_and_kernels_overlap(device: Any) -> None:
     """Compute takes 12 ms a chunk, copies in and out take 8 ms each."""
-    f, chunks = fnx.jit(lambda x: jnp.sin(x) + 1), 24
+    f, chunks = fnx.jit(lambda x: jnp.sin(x) + 1), 48
     data = np.random.default_rng(0).normal(size=(chunks, 64)).astype(np.float32)
     np.asarray(f(jnp.asarray(data[0])))  # compiled
     device.driver.disturb(Disturbance(
