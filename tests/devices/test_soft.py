@@ -109,27 +109,29 @@ def test_a_ring_has_room_again() -> None:
 
 
 def test_copies_and_kernels_overlap(device: Any) -> None:
-    """Compute takes 12 ms a chunk, copies in and out take 8 ms each."""
-    f, chunks = fnx.jit(lambda x: jnp.sin(x) + 1), 48
+    """Compute takes 12 ms a chunk, copies in and out take 8 ms each: most of their time passes
+    while a kernel runs. (tests/attack/queues.py measures the whole.)"""
+    f, chunks = fnx.jit(lambda x: jnp.sin(x) + 1), 16
     data = np.random.default_rng(0).normal(size=(chunks, 64)).astype(np.float32)
     np.asarray(f(jnp.asarray(data[0])))  # compiled
     device.driver.disturb(Disturbance(
         durations={"compute": 12e-3, "upload": 8e-3, "download": 8e-3}))
     with fnx.profile() as seen:
-        start = time.perf_counter()
         results = []
         for chunk in data:
             results.append(f(jnp.asarray(chunk)))
             results[-1].copy_to_host_async()
         got = [np.asarray(y) for y in results]
-        elapsed = time.perf_counter() - start
     np.testing.assert_allclose(got, np.sin(data) + 1, rtol=1e-5)
-    worker = {run.name: run.chunks[0].worker for run in seen.runs}
-    assert len(set(worker.values())) == seen.workers == 3
-    sums = [sum([run.stop - run.start for run in seen.runs if run.chunks[0].worker == w]) / 1e9
-            for w in range(3)]
-    assert elapsed <= 1.1 * max(sums), (elapsed, sums)
-    assert sum(sums) > 2 * max(sums)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for run in seen.runs:
+        spans.setdefault(run.chunks[0].worker, []).append((run.start, run.stop))
+    assert len(spans) == seen.workers == 3
+    by_time = sorted(spans.values(), key=lambda runs: sum([stop - start for start, stop in runs]))
+    kernels = by_time[-1]
+    for copies in by_time[:2]:
+        hidden = sum([max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in copies for b in kernels])
+        assert hidden > 0.5 * sum([stop - start for start, stop in copies])
 
 
 # ---- faults
