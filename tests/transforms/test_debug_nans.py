@@ -151,3 +151,19 @@ def test_as_a_context() -> None:
             fnx.jit(jnp.log)(-1.0)
         with fnx.debug_nans(False):
             jnp.log(-1.0)
+
+
+def test_donated_arguments_are_read_again_and_stay() -> None:
+    """The cause of a NaN is recomputed from the arguments, which the results may not overwrite."""
+    step = fnx.jit(lambda w, x: w - 0.6 * fnx.grad(lambda w: jnp.sqrt(w - x).sum())(w),
+                   donate_argnums=0)
+    w, x = jnp.asarray([-0.25, 1.0]), jnp.zeros(2)
+    for _ in range(2):  # the launcher of the second call, too
+        with fnx.debug_nans(), pytest.raises(FloatingPointError, match="nan from sqrt at .0. of "
+                                                                       "-0.25"):
+            step(w, x)
+        assert w[0] == -0.25
+    w = jnp.ones(2)
+    with fnx.debug_nans():
+        step(w, x)
+    assert w.is_deleted()

@@ -167,16 +167,16 @@ class Executable:
         of them can be overwritten: so after an interrupt nobody reads overwritten memory, and an
         earlier failure leaves the arguments intact.
         """
-        outs = self.allocate_results()
-        if self.over:
-            ins, outs = self._alias_donated(ins, outs)
-            self.buffer.submit(ins, outs, on_commit)
+        outs, checked = self.allocate_results(), bool(config.check)
+        if self.over:  # with checks, results are written into copies: the arguments are read again
+            args, outs = self._alias_donated(ins, outs)
+            self.buffer.submit(args, outs, None if checked else on_commit)
         else:
             self.buffer.submit(ins, outs)
-            if on_commit is not None:
-                on_commit()
-        if config.check:
+        if checked:
             self.check_nan(ins, outs)
+        if on_commit is not None and (checked or not self.over):
+            on_commit()
         if not self.reorders_results:
             return outs
         results = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]

@@ -246,6 +246,9 @@ def convert(x: Any, dtype: Any) -> Value:
 def make_range(n: Any, name: str) -> Value:
     """Create a range of the kernel being traced."""
     tracing = current()
+    if not isinstance(name, str):
+        raise KernelError(f"range: expected a length and a name, got {n!r} and {name!r}",
+                          hint="a range starts at 0: i = k.range(stop - start) + start")
     extent = symbolic.simplify(as_index(n))
     if extent.op is not ops.CONST:
         raise KernelError(

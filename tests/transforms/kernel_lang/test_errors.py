@@ -124,6 +124,17 @@ def test_what_a_kernel_made_stays_in_it() -> None:
 # ---- arguments ----------------------------------------------------------------------------------
 
 
+def test_a_range_has_no_start() -> None:
+    @fnx.call(out=lambda x: x)
+    def inner(x: Reference, o: Reference) -> None:
+        i = k.range(1, x.shape[0])  # type: ignore[arg-type]
+        o[i] = x[i]
+
+    with pytest.raises(KernelError, match="expected a length and a name, got 1 and 5") as error:
+        inner(normal(5))
+    assert "a range starts at 0" in str(error.value)
+
+
 def test_arguments_by_name() -> None:
     @fnx.call(out=lambda a, x: x)
     def scaled(a: Reference, x: Reference, o: Reference) -> None:
