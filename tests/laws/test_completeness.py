@@ -31,6 +31,7 @@ SHAPE = (3, 5)
 
 # Ops that cannot be in a FUNCTION of their own, and why.
 NO_EXAMPLE = {
+    ops.DIMENSION: "a length that a call knows; a FUNCTION that runs has a CONST in its place",
     ops.LEAF: "the input of an open trace; a closed FUNCTION has PARAMs in their place",
     ops.ALL_GATHER: "asks for the lanes of a vmap; batching takes it away",
     ops.AXIS_INDEX: "asks for the lane of a vmap; batching takes it away",

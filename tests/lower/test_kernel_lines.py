@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,3 +33,22 @@ def test_each_kernel_has_a_line(name: str) -> None:
     rows = fnx.jit(f).lower(x).roofline(measured=False).rows
     assert rows
     assert {row.line.partition(":")[0] for row in rows} == {"test_kernel_lines.py"}
+
+
+def test_no_kernel_has_a_line_of_another_program(tmp_path: Path) -> None:
+    """A program with equal graphs, of another file, lives; also what a pass made has no line of it.
+    """
+    (tmp_path / "another.py").write_text("""
+import fnx, fnx.numpy as jnp
+f = fnx.jit(fnx.vmap(lambda x: fnx.lax.while_loop(lambda v: v < 99, lambda v: v * 3, x)))
+f(jnp.ones(50))
+""")
+    (tmp_path / "this.py").write_text("""
+import another, fnx, fnx.numpy as jnp
+f = fnx.vmap(lambda x: fnx.lax.while_loop(lambda v: v < 99, lambda v: v * 3, x))
+print(*[row.line for row in fnx.jit(f).lower(jnp.ones(50)).roofline(measured=False).rows])
+""")
+    run = subprocess.run([sys.executable, tmp_path / "this.py"], capture_output=True, text=True,
+                         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))})
+    lines = run.stdout.split()
+    assert lines and {line.partition(":")[0] for line in lines} == {"this.py"}, run.stderr
