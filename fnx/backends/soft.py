@@ -327,7 +327,6 @@ class SoftDriver(QueuesDriver):
             queue.shared.disturb(disturbance)
 
 
-
 def device() -> GpuDevice:
     """Return the device, for ``get_device``."""
     return GpuDevice(SoftDriver())

@@ -27,7 +27,8 @@ from fnx.core.ir import dtypes, op_args, ops, tiling
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.op import Op
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting.dimensions import Assumptions, Dim
+from fnx.core.rewriting import lengths
+from fnx.core.rewriting.dimensions import Assumptions
 from fnx.core.support.errors import ArgumentError, CheckpointError, FnxError, NotBuiltError
 from fnx.core.support.record import Record
 from fnx.exporting import graph_checks
@@ -82,7 +83,7 @@ def const_avals(graph: ExportedGraph) -> list[Aval]:
 def serialize(graph: ExportedGraph) -> dict[str, bytes]:
     """Return the file."""
     nodes = toposort([graph.function], into_functions=True)
-    if any(n.op is ops.DIMENSION or Dim in set(map(type, n.shape)) for n in nodes):
+    if lengths.first_dimension(graph.function) is not None:
         raise NotBuiltError("files of functions with dimensions are not there yet",
                             hint="write one file for each shape; jax.export.export(f)(...).call "
                                  "serves all shapes in this process")

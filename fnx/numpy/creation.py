@@ -270,8 +270,8 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     if n == 0:
         return Array(build.const(0, t, (0,)))
     if _is_whole(first) and _is_whole(dx) and abs(first) + n * abs(dx) < 2**31:
-        offsets = Expr(build.iota(n)) * axis_lengths.as_length(dx)
-        shifted = offsets if first == 0 else offsets + axis_lengths.as_length(first)
+        offsets = Expr(build.iota(n)) * build.as_length(dx)
+        shifted = offsets if first == 0 else offsets + build.as_length(first)
         return Array(shifted.cast(t).node)
     if n <= _MAX_NUMPY_ELEMENTS:
         return core.asarray(np.arange(first, last, dx), t)

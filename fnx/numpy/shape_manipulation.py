@@ -21,6 +21,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_operands
 from fnx.core.ir import build
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting.dimensions import is_equal
 from fnx.core.support.errors import ArgumentError, AxisError, ShapeError
 
 __all__ = [
@@ -261,10 +262,10 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
     (3,)
     """
     x = asarray(a)
-    removed = {i for i, n in enumerate(x.shape) if n == 1} if axis is None else \
+    removed = {i for i, n in enumerate(x.shape) if is_equal(n, 1)} if axis is None else \
         set(axes.sorted_axes(axis, x.ndim))
     for i in removed:
-        if x.shape[i] != 1:
+        if not is_equal(x.shape[i], 1):
             raise ShapeError(f"squeeze: expected an axis of length 1, got axis {i} of {x.shape}",
                              hint="use reshape, or index the axis")
     return wrap_like(x, build.reshape(x._node, tuple(

@@ -15,6 +15,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_arrays
 from fnx.core.ir import build
+from fnx.core.rewriting.dimensions import is_equal
 from fnx.core.support.errors import ShapeError
 from fnx.numpy import reductions
 from fnx.numpy.base import (
@@ -302,7 +303,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         lost = delta if aweights is None else delta * sum(w * asarray(aweights)) / total
         count = total - lost
     out = (deviations @ conj(weighted.T)) / clip(real(asarray(count).astype(x.dtype)), 0)
-    return out.reshape(()) if out.shape == (1, 1) else out
+    return out.reshape(()) if is_equal(out.shape[0], 1) else out
 
 
 def _as_variables(observations: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array:

@@ -75,7 +75,7 @@ from fnx.transforms.link import (
 from fnx.transforms.transformed import Transformed, annotate_error, register_lower
 
 if TYPE_CHECKING:
-    from fnx.transforms.dispatch.bounded_lengths import BoundedTrace
+    from fnx.transforms.dispatch.bounded_lengths import BoundedTraces
     from fnx.transforms.dispatch.memory_use import MemoryUse
     from fnx.transforms.dispatch.specialized_call import SpecializedCall
     from fnx.transforms.inspect.lowering import Lowering
@@ -133,10 +133,9 @@ class Jitted(Transformed[P, R_co]):
         self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
         self._donation = Donation(*argnums_and_names(f, "donate", donate_argnums, donate_argnames),
                                   f)
-        self._dynamic = bounded_lengths.DynamicArguments(f, self._name, dynamic) \
-            if dynamic else None
+        self._bounded: BoundedTraces | None = bounded_lengths.BoundedTraces(
+            f, self._name, dynamic) if dynamic else None
         self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f, explains=not dynamic)
-        self._bounded_traces: TraceCache[BoundedTrace] = TraceCache(lambda: f)
         self._executables = ExecutableCache(lambda fn, donated, name, lines: link(
             fn, get_device(name), bool(dynamic), donated, not dynamic, lines), MAX_SIGNATURES)
         self._device, self._inline = device, inline
@@ -250,8 +249,8 @@ class Jitted(Transformed[P, R_co]):
                      "what differed between calls")
         start = time.perf_counter()
         try:
-            closed = self._trace_bounded(key, args, kwargs) if self._dynamic is not None else \
-                self._trace_shapes(key, args, kwargs)
+            closed = self._trace_shapes(key, args, kwargs) if self._bounded is None else \
+                self._bounded.find(key, lambda key: self._trace_shapes(key, args, kwargs))
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
@@ -263,26 +262,6 @@ class Jitted(Transformed[P, R_co]):
                       ) -> ClosedFunction:
         return trace(self._arguments.of_dynamic(args, kwargs), key.avals, key.in_tree,
                      transform="jit", name=self._name).close()
-
-    def _trace_bounded(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
-                       ) -> ClosedFunction:
-        """Return the trace with dimensions, for the lengths of this call."""
-        assert self._dynamic is not None
-        bounded_key, lengths = self._dynamic.with_dimensions(key)
-        first: list[ClosedFunction] = []
-
-        def find(bounded: BoundedTrace) -> ClosedFunction:
-            return bounded.find(lengths, lambda: bounded_lengths.trace_bounded(
-                bounded_key.avals, lambda avals: self._trace_shapes(
-                    key._replace(avals=avals), args, kwargs), lengths))
-
-        def make() -> tuple[BoundedTrace, list[UOp]]:
-            bounded = bounded_lengths.BoundedTrace()
-            first.append(find(bounded))
-            return bounded, first[0].captures
-
-        entry = self._bounded_traces.find(bounded_key, make)
-        return first[0] if first else find(entry.value)
 
     def _returns_args(self, closed: ClosedFunction) -> bool:
         """Whether some arguments are results, which may have to be copied to a device first."""
@@ -297,7 +276,7 @@ class Jitted(Transformed[P, R_co]):
 
     def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
-        return None if self._dynamic is not None else code_key(self._f, *self._options.items())
+        return None if self._bounded is not None else code_key(self._f, *self._options.items())
 
     def _link_and_share(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
                         ) -> Executable:
@@ -416,7 +395,7 @@ class Jitted(Transformed[P, R_co]):
 
     def cache_info(self) -> CacheInfo:
         """Return how often it was traced, compiled and dispatched, and why it was retraced."""
-        traces = self._traces if self._dynamic is None else self._bounded_traces
+        traces = self._traces if self._bounded is None else self._bounded.cache
         hits = self._hits + self._native_hits[0] + traces.hits
         return CacheInfo(hits, traces.trace_count, self._executables.compile_count, len(traces),
                          tuple(traces.misses))
@@ -428,7 +407,8 @@ class Jitted(Transformed[P, R_co]):
     def clear_cache(self) -> None:
         """Drop all traces and programs."""
         self._traces.clear()
-        self._bounded_traces.clear()
+        if self._bounded is not None:
+            self._bounded.cache.clear()
         self._executables.clear()
         self._launchers, self._native_calls = (), ()
 

@@ -234,7 +234,7 @@ def expand(x: UOp, shape: Shape) -> UOp:
 
 def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
     """Add ``fill`` (a number, or a 0-d node) before and after each axis; widths >= 0."""
-    arg = tuple([(_length(lo), _length(hi)) for lo, hi in widths])
+    arg = tuple([(as_length(lo), as_length(hi)) for lo, hi in widths])
     if len(arg) != len(x.shape) or any(lo < 0 or hi < 0 for lo, hi in arg):
         raise ShapeError(f"pad: expected {len(x.shape)} pairs of widths >= 0, got {arg}")
     value = fill if isinstance(fill, UOp) else const(fill, x.dtype)
@@ -243,7 +243,7 @@ def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
 
 def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
     """Slice each axis to lo <= i < hi."""
-    arg = tuple([(_length(lo), _length(hi)) for lo, hi in bounds])
+    arg = tuple([(as_length(lo), as_length(hi)) for lo, hi in bounds])
     if len(arg) != len(x.shape) or any(not 0 <= lo <= hi <= n
                                        for (lo, hi), n in zip(arg, x.shape)):
         raise OutOfBoundsError(f"shrink: expected bounds inside {x.shape}, got {arg}")
@@ -333,13 +333,14 @@ def stop_gradient(x: UOp) -> UOp:
     return UOp(ops.STOP_GRADIENT, x.dtype, (x,))
 
 
-def _length(n: Any) -> Any:
+def as_length(n: Any) -> Any:
+    """Return a whole number as an int; a dimension as it is."""
     return n if type(n) is int or isinstance(n, op_args.Dimension) else int(n)
 
 
 def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
     """0, 1, ... n-1."""
-    return UOp(ops.IOTA, dtype, (), _length(n))
+    return UOp(ops.IOTA, dtype, (), as_length(n))
 
 
 # ---- reductions, indexed reads and writes -----------------------------------------------------

@@ -9,7 +9,8 @@ symbolic.py. It stands in shapes in place of an int:
 
 A comparison is decided by the bounds. If they leave it open, ``<`` raises, and ``==`` is False and
 recorded as an assumption (``Assumptions``): the trace does not hold for lengths at which the two
-are equal. Choices of fnx's own code are assumptions, too.
+are equal. Choices of fnx's own code are assumptions, too, but for its ``==``, which only saves work
+(a broadcast of what has the shape already); where a result depends on it, ``is_equal`` is asked.
 
 The length itself, as a value in the graph, is a DIMENSION node.
 """
@@ -124,9 +125,7 @@ class Dim(op_args.Dimension):
             return True
         condition = build.eq(self.node, node)
         equal = symbolic.prove(condition)
-        if equal is None and _assumptions.current is not None and not _in_fnx():
-            return _assumptions.current.equal(condition)
-        return bool(equal)
+        return bool(equal) if equal is not None or _in_fnx() else _assume_unequal(condition)
 
     def __ne__(self, other: object) -> bool:
         equal = self.__eq__(other)
@@ -218,8 +217,6 @@ def dim(name: str, low: int = 1, high: int = MAX_LENGTH) -> Dim:
     return Dim(build.var(crc32(name.encode()), dtypes.index, low, high, name))
 
 
-
-
 def variables(length: Any) -> list[UOp]:
     """Return the variables of a length, in the order of first use; none of an int."""
     return [n for n in toposort([length.node]) if n.op is ops.VAR] if type(length) is Dim else []
@@ -239,7 +236,7 @@ class Assumptions:
     """Conditions on lengths that a trace took for true or false, as their bounds left them open.
 
     ``typical`` are lengths for which fnx's own choices (the order of two products, say) are made.
-    In the user's code only ``==`` is assumed, not ``<``.
+    In the user's code only ``==`` is assumed, to be False, and not ``<``.
     """
 
     def __init__(self, typical: Mapping[UOp, int] | None = None) -> None:
@@ -257,14 +254,6 @@ class Assumptions:
     def add(self, condition: UOp, value: bool) -> None:
         """Record what the trace assumes."""
         self.conditions[symbolic.simplify(condition)] = value
-
-    def equal(self, condition: UOp) -> bool:
-        """Decide whether lengths are equal in the user's code: as in the call that is traced, or
-        False, and record it."""
-        if self._typical is not None:
-            return self.choose(condition)
-        self.add(condition, False)
-        return False
 
     def choose(self, condition: UOp) -> bool:
         """Decide a choice of fnx's by typical lengths, and record it."""
@@ -286,6 +275,23 @@ def _typical_length(variable: UOp) -> int:
     return max(bounds.low, min(bounds.high, TYPICAL_LENGTH))
 
 
+def _assume_unequal(condition: UOp) -> bool:
+    """Take two lengths for unequal, and return False."""
+    current = _assumptions.current
+    if current is not None:
+        current.add(condition, False)
+    return False
+
+
+def is_equal(a: Any, b: Any) -> bool:
+    """Whether two lengths are equal where the result depends on it, as in ``squeeze``: what the
+    bounds leave open is assumed, as in the user's code."""
+    if a == b or Dim not in (type(a), type(b)):
+        return bool(a == b)
+    condition = build.eq(required_operand(a), required_operand(b))
+    return _assume_unequal(condition) if symbolic.prove(condition) is None else False
+
+
 # ---- operands -----------------------------------------------------------------------------------
 
 
@@ -294,6 +300,12 @@ def as_operand(x: Any) -> UOp | None:
         node: UOp = x.node
         return node
     return build.index_const(int(x)) if isinstance(x, Integral) else None
+
+
+def required_operand(x: Any) -> UOp:
+    node = as_operand(x)
+    assert node is not None
+    return node
 
 
 def _combine(op: Callable[[UOp, UOp], UOp], a: Dim, x: Any) -> Any:
@@ -380,11 +392,5 @@ def _text(node: UOp) -> str:
 
 
 def _in_parentheses(inner: UOp, outer: UOp, text: str) -> str:
-    needed = inner.src and inner.op not in _CALLS and outer.op not in _CALLS and (
-        outer.op not in _SUMS and inner.op in _SUMS
-        or outer.op is ops.SUB and inner.op in _SUMS)
+    needed = inner.op in _SUMS and outer.op not in (ops.ADD, *_CALLS)
     return f"({text})" if needed else text
-
-
-
-

@@ -5,8 +5,8 @@
     FUNCTION(x: [5, 8]):  REDUCE sum (axis 0) of x, CONST 5
 
 >>> from fnx.core.rewriting.dimensions import dim
->>> as_length(dim("T"))
-T
+>>> most(dim("T", 1, 64))
+64
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fnx.core.ir import build, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
-from fnx.core.rewriting.dimensions import Dim, as_operand, length_of, variables
+from fnx.core.rewriting.dimensions import Dim, length_of, required_operand, variables
 from fnx.core.support.errors import ArgumentError, InconclusiveDimensionError
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record, values
@@ -30,11 +30,6 @@ symbolic = lazy_import("fnx.core.rewriting.symbolic")
 def length_at(length: Any, lengths: Mapping[UOp, int]) -> Any:
     """Return a length, an int or a Dim, for these values of the variables."""
     return length.at(lengths) if type(length) is Dim else length
-
-
-def as_length(n: Any) -> Any:
-    """Return a whole number as an int; a Dim as it is."""
-    return n if type(n) is Dim else int(n)
 
 
 def most(n: Any) -> int:
@@ -56,9 +51,7 @@ def _extreme(op: Callable[[UOp, UOp], UOp], of_ints: Callable[[Any, Any], Any], 
              ) -> Any:
     if type(a) is not Dim and type(b) is not Dim:
         return of_ints(a, b)
-    x, y = as_operand(a), as_operand(b)
-    assert x is not None and y is not None
-    return length_of(op(x, y))
+    return length_of(op(required_operand(a), required_operand(b)))
 
 
 def slice_of_axis(s: slice, n: Any) -> tuple[Any, int, Any]:
@@ -188,15 +181,23 @@ def instantiate(function: UOp, lengths: Mapping[UOp, int]) -> UOp:
     return done[function]
 
 
+def first_dimension(function: UOp) -> tuple[UOp, Dim] | None:
+    """Return the first node of a FUNCTION with a dimension, and this; None if it has none."""
+    for node in toposort([function], into_functions=True):
+        if node.op is ops.DIMENSION:
+            return node, cast(Dim, node.arg)
+        if Dim in set(map(type, node.shape)):
+            return node, next(cast(Dim, n) for n in node.shape if isinstance(n, Dim))
+    return None
+
+
 def check_no_dimensions(function: UOp) -> None:
     """Raise unless all lengths of a graph that is to be compiled are numbers."""
-    for node in toposort([function], into_functions=True):
-        if node.op is ops.DIMENSION or Dim in set(map(type, node.shape)):
-            length = node.arg if node.op is ops.DIMENSION else next(
-                n for n in node.shape if isinstance(n, Dim))
-            raise InconclusiveDimensionError(
-                f"expected numbers as lengths of what runs, got the dimension {length}",
-                loc=node.loc, hint="call a function under jit(dynamic=...), or export it for "
+    first = first_dimension(function)
+    if first is not None:
+        raise InconclusiveDimensionError(
+            f"expected numbers as lengths of what runs, got the dimension {first[1]}",
+            loc=first[0].loc, hint="call a function under jit(dynamic=...), or export it for "
                                    "arguments with dimensions")
 
 

@@ -7,8 +7,9 @@
                                             kernels take their lengths as arguments, so the second
                                             call compiles nothing new
 
-A trace holds for the lengths for which its assumptions do (core/rewriting/dimensions.py); others
-get a trace of their own.
+A trace holds for the lengths for which its assumptions do (core/rewriting/dimensions.py). Others
+get a trace with dimensions whose choices suit them; lengths that are equal by chance, as T = 1 in
+``squeeze``, one of numbers.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import ClosedFunction
 from fnx.transforms.dispatch.signature import CallKey, leaf_path, parameters_of
+from fnx.transforms.dispatch.trace_cache import TraceCache
 
 Lengths = dict[UOp, int]
 
@@ -40,7 +42,7 @@ class BoundedFunction(Record):
 
     def lengths(self, lengths: Lengths) -> Lengths:
         """Return the values of its variables from those of the declared ones."""
-        return {self.news[v]: n for v, n in lengths.items()}
+        return {self.news[v]: n for v, n in lengths.items() if v in self.news}
 
     def broken_by(self, lengths: Lengths) -> str:
         """Return an assumption that does not hold for these values; "" if all do."""
@@ -55,7 +57,9 @@ def trace_bounded(avals: Sequence[Aval], trace: Callable[[tuple[Aval, ...]], Clo
                   lengths: Lengths | None = None) -> BoundedFunction:
     """Trace a function of arguments with dimensions; ``lengths``: those of a call."""
     shapes, news = renamed([a.shape for a in avals])
-    typical = None if lengths is None else {news[v]: n for v, n in lengths.items()}
+    # A length of 1 chooses as 2 does: it may be equal to what the trace takes for unequal.
+    typical = None if lengths is None else {news[v]: max(n, 2) for v, n in lengths.items()
+                                            if v in news}
     new_avals = tuple([a._replace(shape=s) for a, s in zip(avals, shapes)])
     with Assumptions(typical) as assumptions:
         closed = trace(new_avals)
@@ -75,13 +79,24 @@ class BoundedTrace:
         """The traced FUNCTIONs."""
         return tuple([variant.closed.function for variant in self.variants])
 
-    def find(self, lengths: Lengths, trace: Callable[[], BoundedFunction]) -> ClosedFunction:
-        """Return the function for these lengths; ``trace`` makes one that holds for them."""
+    def find(self, lengths: Lengths, trace: Callable[[], BoundedFunction],
+             trace_numbers: Callable[[], ClosedFunction]) -> ClosedFunction:
+        """Return the function for these lengths.
+
+        Args:
+            lengths: of a call.
+            trace: makes a trace with dimensions, whose choices are those for ``lengths``.
+            trace_numbers: traces for these lengths only, at which two lengths are equal that are
+                not in general.
+        """
         for variant in self.variants:
             if not variant.broken_by(lengths):
                 return variant.at(lengths)
-        self.variants.append(trace())
-        return self.variants[-1].at(lengths)
+        variant = trace()
+        is_general = not variant.broken_by(lengths)
+        if is_general or not self.variants:
+            self.variants.append(variant)
+        return variant.at(lengths) if is_general else trace_numbers()
 
 
 def instantiated(closed: ClosedFunction, lengths: Lengths) -> ClosedFunction:
@@ -152,6 +167,32 @@ class DynamicArguments:
         position = positions[first.idx]
         named = self._parameters[position] if position < len(self._parameters) else None
         return self._axes.get(position, self._axes.get(named))
+
+
+class BoundedTraces:
+    """The traces with dimensions of a function; ``axes`` as of ``DynamicArguments``."""
+
+    def __init__(self, f: Callable[..., Any], name: str, axes: Mapping[Any, Any]) -> None:
+        self._arguments = DynamicArguments(f, name, axes)
+        self.cache: TraceCache[BoundedTrace] = TraceCache(lambda: f)
+
+    def find(self, key: CallKey, trace: Callable[[CallKey], ClosedFunction]) -> ClosedFunction:
+        """Return the function for a signature; ``trace`` makes that of one with dimensions."""
+        bounded_key, lengths = self._arguments.with_dimensions(key)
+        first: list[ClosedFunction] = []
+
+        def of(bounded: BoundedTrace) -> ClosedFunction:
+            return bounded.find(lengths, lambda: trace_bounded(
+                bounded_key.avals, lambda avals: trace(key._replace(avals=avals)), lengths),
+                lambda: trace(key))
+
+        def make() -> tuple[BoundedTrace, list[UOp]]:
+            bounded = BoundedTrace()
+            first.append(of(bounded))
+            return bounded, first[0].captures
+
+        entry = self.cache.find(bounded_key, make)
+        return first[0] if first else of(entry.value)
 
 
 def solve(function: str, declared: Sequence[Any], actual: Sequence[int], where: Sequence[str]

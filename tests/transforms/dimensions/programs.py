@@ -142,5 +142,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "meshgrid": (lambda x, y: jnp.meshgrid(x, y), [(T,), (B,)]),
     "triu": (lambda x: jnp.triu(x @ x.T), [(T, 3)]),
     "cov": (lambda x: jnp.cov(x), [(3, T)]),
+    "squeeze_all": (lambda x: jnp.squeeze(x), [(T, 3)]),
+    "squeeze_one_of_two": (lambda x: jnp.squeeze(x[:, None]), [(T, B)]),
+    "cov_of_rows": (lambda x: jnp.cov(x), [(T, 3)]),
+    "corrcoef_of_rows": (lambda x: jnp.corrcoef(x), [(T, 3)]),
 }
 # fmt: on
