@@ -33,7 +33,8 @@ def _loop(n: Node, trips: Value, condition: Value, *carries: Value, body: Any = 
     while go is not None and (trips is None or count is not None):
         if not go.item() or count is not None and t >= count.item():
             return _with_rows(n, state, rows, body, len(carries))
-        test, *results = n.subgraph(body, [np.asarray(t, np.int64), np.asarray(True), *state])
+        test, *results = n.subgraph(
+            body, [np.asarray(t, np.int64), np.asarray(True), *state], t)
         state, t = results[:len(carries)], t + 1
         rows.append(results[len(carries):])
         go, condition = n.constant_or_none(test), test
@@ -61,7 +62,7 @@ def _while(n: Node, trips: Value, condition: Value, carries: Any, body: Any, sta
         return go if limit is None else jnp.logical_and(go, t < limit)
 
     def step(carry: Any) -> Any:
-        test, *results = n.subgraph(body, [carry[0], carry[1], *carry[2:]])
+        test, *results = n.subgraph(body, [carry[0], carry[1], *carry[2:]], carry[0])
         return [carry[0] + 1, jnp.reshape(to_array(test), ()).astype(bool),
                 *[to_array(x) for x in results]]
 
@@ -81,10 +82,11 @@ def _scan(n: Node, *inputs: Value, body: Any = None, num_scan_inputs: int = 0,
           for x, a, b in zip(inputs[states:], axes, back)]
 
     def step(carry: Any, rows: Any) -> Any:
-        results = [to_array(x) for x in n.subgraph(body, [*carry, *rows])]
+        results = [to_array(x) for x in n.subgraph(body, [*carry, *rows[1:]], rows[0])]
         return results[:states], results[states:]
 
-    carry, ys = lax.scan(step, [to_array(x) for x in inputs[:states]], xs)
+    carry, ys = lax.scan(step, [to_array(x) for x in inputs[:states]],
+                         [jnp.arange(xs[0].shape[0]), *xs])
     out_axes = scan_output_axes or [0] * len(ys)
     out_back = scan_output_directions or [0] * len(ys)
     moved = [jnp.moveaxis(jnp.flip(y, 0) if b else y, 0, a)

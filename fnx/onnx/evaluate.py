@@ -32,10 +32,14 @@ class Call:
 
 
 class Scope:
-    """Values by name. A subgraph also reads those of the graphs around it."""
+    """Values by name. A subgraph also reads those of the graphs around it. ``iterations``: of the
+    loops around, so that random nodes draw others in each.
+    """
 
-    def __init__(self, call: Call, outer: Scope | None = None) -> None:
+    def __init__(self, call: Call, outer: Scope | None = None, iterations: Sequence[Any] = ()
+                 ) -> None:
         self.call = call
+        self.iterations = tuple(iterations)
         self.values: dict[str, Value] = dict(outer.values) if outer else {}
         self.formats: dict[str, int] = dict(outer.formats) if outer else {}
 
@@ -86,7 +90,7 @@ class Node:
         step = self.step
         if step.row is None:
             body = step.body or self._typed_body()
-            scope = Scope(self.scope.call)
+            scope = Scope(self.scope.call, iterations=self.scope.iterations)
             inputs = [*self.inputs, *[None] * (len(body.inputs) - len(self.inputs))]
             scope.formats |= {name: t for name, t in zip(body.inputs, self.formats) if t}
             results = scope.run(body, inputs)
@@ -132,9 +136,11 @@ class Node:
         except TracedValueError:
             return None
 
-    def subgraph(self, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
-        """Return the results of a graph of an attribute, which reads the values around it."""
-        return Scope(self.scope.call, self.scope).run(graph, inputs)
+    def subgraph(self, graph: Graph, inputs: Sequence[Value], *iteration: Any) -> list[Value]:
+        """Return the results of a graph of an attribute, which reads the values around it; of the
+        body of a loop in this iteration."""
+        scope = Scope(self.scope.call, self.scope, (*self.scope.iterations, *iteration))
+        return scope.run(graph, inputs)
 
     def key(self, seed: float | None) -> Array:
         """Return the random key of the node: by its seed, else by the key of the call."""
@@ -145,6 +151,8 @@ class Node:
         else:
             raise ModelError(f"expected key=, as {self.step} draws random numbers without a seed",
                              hint="pass key=fnx.random.key(0) to the model")
+        for iteration in self.scope.iterations:
+            base = random.fold_in(base, iteration)
         return random.fold_in(base, self.step.number)
 
     def refuse(self, what: str, hint: str = "") -> ModelError:

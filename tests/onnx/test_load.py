@@ -128,6 +128,31 @@ def test_a_dimension_has_one_size() -> None:
         f(np.zeros(2, np.float32), np.zeros(1, np.float32))
 
 
+def _body(inputs: Sequence[Any], outputs: Sequence[Any], nodes: Sequence[Any]) -> Any:
+    def info(name: str, t: int = TensorProto.FLOAT, shape: Any = (2,)) -> Any:
+        return helper.make_tensor_value_info(name, t, shape)
+    return helper.make_graph(nodes, "body", [info(*i) for i in inputs], [info(*o) for o in outputs])
+
+
+@pytest.mark.parametrize("seed", [{}, {"seed": 3.0}], ids=["key", "seed"])
+@pytest.mark.parametrize("loop", ["Scan", "Loop"])
+def test_random_nodes_draw_anew_in_each_iteration(loop: str, seed: dict[str, float]) -> None:
+    draw = node("RandomNormalLike", "r", "z", **seed)
+    if loop == "Scan":
+        body = _body([("r",)], [("z",)], [draw])
+        m = model([node("Scan", "x", "y", body=body, num_scan_inputs=1)], {"x": [4, 2]}, ["y"])
+    else:
+        body = _body([("t", TensorProto.INT64, ()), ("go", TensorProto.BOOL, ()), ("r",)],
+                     [("more", TensorProto.BOOL, ()), ("r2",), ("z",)],
+                     [draw, node("Identity", "go", "more"), node("Identity", "r", "r2")])
+        m = model([node("Loop", "n on x", "last y", body=body)], {"x": [2]}, ["y"],
+                  {"n": np.int64(4), "on": np.asarray(True)})
+    f = fnx.onnx.load(m)
+    rows = np.asarray(f(np.zeros((4, 2) if loop == "Scan" else 2, np.float32),
+                        key=fnx.random.key(0)))
+    assert rows.shape == (4, 2) and len(np.unique(rows)) == 8
+
+
 def test_importing_fnx_imports_no_onnx() -> None:
     code = "import sys, fnx; print(sorted({'onnx', 'fnx.onnx'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
