@@ -18,7 +18,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from fnx.core.support.errors import ArgumentError
 from fnx.torch.entry import UnsupportedOpError
-from fnx.torch.graphs import OpFailure
+from fnx.torch.graphs import OpFailure, line_of
 from fnx.torch.programs import GraphProgram, Specialized
 from fnx.torch.table import decompositions, is_computed
 
@@ -31,9 +31,7 @@ def warn_of(node: Any, reason: str) -> None:
     if name in warned:
         return
     warned.add(name)
-    lines = [line.strip() for line in (node.stack_trace or "").splitlines() if "File" in line]
-    where = f" ({lines[-1]})" if lines else ""
-    warnings.warn(f"fnx: PyTorch computes {name}{where}: {reason}", stacklevel=2)
+    warnings.warn(f"fnx: PyTorch computes {name}{line_of(node)}: {reason}", stacklevel=2)
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc]

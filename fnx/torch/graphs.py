@@ -24,6 +24,12 @@ class OpFailure(Exception):
         self.node, self.reason = node, reason
 
 
+def line_of(node: Any) -> str:
+    """Return the user's line of a node, in brackets; nothing if PyTorch recorded none."""
+    lines = [line.strip() for line in (node.stack_trace or "").splitlines() if "File" in line]
+    return f" ({lines[-1]})" if lines else ""
+
+
 def is_random(graph: Any) -> bool:
     """Whether a graph draws random numbers."""
     return any((entry := entry_of(node.target)) is not None and entry.is_random
@@ -106,7 +112,7 @@ def conform(value: Any, meta: Any) -> Any:
     return value.astype(dtype)
 
 
-def fresh_keys(seed: Any) -> Callable[[], Any]:
-    """Return a function that returns another key at each call."""
-    base, count = random.key(seed), iter(range(1 << 30))
+def fresh_keys(base: Any) -> Callable[[], Any]:
+    """Return a function that returns another key at each call, all derived from one."""
+    count = iter(range(1 << 30))
     return lambda: random.fold_in(base, next(count))

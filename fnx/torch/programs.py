@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import fnx.numpy as jnp
+from fnx import random
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.scope import storage
 from fnx.core.support.config import override
@@ -121,7 +122,7 @@ class Specialized:
             for i, layout, x in zip(self.tensors, self.layouts, memory):
                 axes = [layout.order.index(d) for d in range(len(layout.order))]
                 values[i] = x if layout.is_row_major else x.transpose(axes)
-            key = graphs.fresh_keys(memory[-1]) if self.is_random else None
+            key = graphs.fresh_keys(random.key(memory[-1])) if self.is_random else None
             return self._results(nodes, graphs.run_graph(module, values, key))
 
         function.__name__ = "torch_graph"
