@@ -20,6 +20,9 @@ help:  ## list the targets
 demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
 	$(BIN)/python examples/digits.py $(ARGS)
 
+# Modules of fnx and of tests are compiled once, not in each process of tests that imports them.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in parallel
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
