@@ -11,7 +11,7 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir.dtypes import DType
@@ -390,25 +390,26 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
-    stack: list[UOp | None] = [*roots]
-    stack.reverse()
-    while stack:
-        node = stack.pop()
-        if node is None:  # marker: the operands of the next node are listed
-            out.append(stack.pop())  # type: ignore[arg-type]
-            continue
-        if node in seen:
-            continue
-        seen.add(node)
-        if not node.src or (node.op.is_isolated and not into_functions) or \
-                (stop is not None and stop(node)):
-            out.append(node)
-            continue
-        stack += node, None
-        for s in reversed(node.src):
-            if s not in seen:
-                stack.append(s)
-    return out
+    above: list[tuple[UOp | None, Iterator[UOp]]] = []
+    parent: UOp | None = None  # whose operands are being visited; None: the roots are
+    rest = iter([*roots])
+    while True:
+        for node in rest:
+            if node in seen:
+                continue
+            seen.add(node)
+            if not node.src or (node.op.is_isolated and not into_functions) or \
+                    (stop is not None and stop(node)):
+                out.append(node)
+                continue
+            above.append((parent, rest))
+            parent, rest = node, iter(node.src)
+            break
+        else:
+            if parent is None:
+                return out
+            out.append(parent)
+            parent, rest = above.pop()
 
 
 def ops_and_dtypes(roots: Iterable[UOp]) -> set[Op | DType]:
