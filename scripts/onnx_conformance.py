@@ -28,7 +28,8 @@ import fnx.onnx
 from fnx.onnx import registry
 
 STRING = onnx.TensorProto.STRING
-_DRAWN = ("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial")  # of these, shapes only
+_DRAWN = ("RandomNormal", "RandomUniform", "RandomUniformLike", "Bernoulli",
+          "Multinomial")  # of these, shapes only
 
 
 def node_tests(patterns: Sequence[str] = ()) -> list[Any]:
@@ -106,10 +107,9 @@ def run_test(test: Any, jit: bool = False) -> str:
         for inputs, outputs in test.data_sets:
             args = [value_of(x, i.type) for x, i in zip(inputs, infos)]
             expected = [value_of(x, o.type) for x, o in zip(outputs, outs)]
-            named = {i.name: x for i, x in zip(infos, args)}
-            result = f(**named, key=fnx.random.key(0))
+            result = f(*args, key=fnx.random.key(0))
             if jit:
-                result = fnx.jit(lambda v, k: f(**v, key=k))(named, fnx.random.key(0))
+                result = fnx.jit(lambda v, k: f(*v, key=k))(args, fnx.random.key(0))
             got = result if isinstance(result, tuple) else (result,)
             drawn = any(n.op_type in _DRAWN for n in test.model.graph.node)
             for e, g in zip(expected, got, strict=True):

@@ -17,10 +17,13 @@ from fnx.onnx import (
     pooling,
     quantization,
     random_numbers,
+    recurrent,
     reductions,
+    sampling,
     selections,
     sequences,
     shapes,
+    signals,
 )
 from fnx.onnx.load import OnnxFunction, load
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx import lax
+from fnx import lax, vmap
 from fnx.core.array.array import Array
 from fnx.onnx.evaluate import Node
 from fnx.onnx.registry import op
@@ -69,6 +69,17 @@ def _while(n: Node, trips: Value, condition: Value, carries: Any, body: Any, sta
     go = True if condition is None else jnp.reshape(to_array(condition), ()).astype(bool)
     first = [jnp.asarray(start, np.int64), jnp.asarray(go), *[to_array(x) for x in carries]]
     return tuple(lax.while_loop(more, step, first)[2:])
+
+
+@op("Scan", since=8)
+def _scan_8(n: Node, lengths: Value, *inputs: Value, body: Any = None, directions: Any = None,
+            num_scan_inputs: int = 0) -> Value:
+    if lengths is not None:
+        raise n.refuse("fnx computes Scan of opset 8 without sequence_lens only",
+                       "convert the model to a newer opset with onnx.version_converter")
+    return tuple(vmap(lambda xs: _scan(
+        n, *xs, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions))(
+        [to_array(x) for x in inputs]))
 
 
 @op("Scan", since=9)

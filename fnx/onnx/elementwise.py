@@ -85,8 +85,12 @@ def _reciprocal(n: Node, x: Value) -> Value:
 
 @op("BitShift")
 def _bit_shift(n: Node, x: Value, y: Value, *, direction: str = "") -> Value:
-    shift = jnp.left_shift if direction == "LEFT" else lax.shift_right_logical
-    return shift(*jnp.broadcast_arrays(to_array(x), to_array(y)))
+    x, y = jnp.broadcast_arrays(to_array(x), to_array(y))
+    inside = (y >= 0) & (y < type_of(x).bits)
+    by = jnp.where(inside, y, 0)
+    if direction == "LEFT":
+        return jnp.where(inside, jnp.left_shift(x, by), 0).astype(x.dtype)
+    return jnp.where(inside, jnp.right_shift(x, by), -(x < 0).astype(x.dtype))
 
 
 def _variadic(function: str) -> Callable[..., Value]:
@@ -226,7 +230,9 @@ def _cast_like(n: Node, x: Value, like: Value, *, saturate: int = 1, round_mode:
 
 @op("BitCast")
 def _bit_cast(n: Node, x: Value, *, to: int = FLOAT) -> Value:
-    return bitcast_convert_type(to_array(x), dtype_of(to))
+    t, x = dtype_of(to), to_array(x)
+    x = x.astype(jnp.uint8) if type_of(x).is_bool else x
+    return (x != 0) if t.is_bool else bitcast_convert_type(x, t)
 
 
 @op("Identity")

@@ -43,16 +43,21 @@ class Scope:
         self.values: dict[str, Value] = dict(outer.values) if outer else {}
         self.formats: dict[str, int] = dict(outer.formats) if outer else {}
 
-    def run(self, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
-        """Return the results of a graph for the values of its inputs."""
+    def run(self, graph: Graph, inputs: Sequence[Value], requested: Sequence[bool] = ()
+            ) -> list[Value]:
+        """Return the results of a graph for the values of its inputs. ``requested``:
+        which of them are read; the body of a function need not compute the others."""
         self.values |= graph.constants
         self.formats |= {n: t for n, t in graph.constant_types.items() if t in FORMATS}
         self.values |= dict(zip(graph.inputs, inputs))
         for step in graph.nodes:
             self._run_step(step)
-        return [self._read(name, graph.name) for name in graph.outputs]
+        return [self._read(name, graph.name, i >= len(requested) or requested[i])
+                for i, name in enumerate(graph.outputs)]
 
-    def _read(self, name: str, reader: object) -> Value:
+    def _read(self, name: str, reader: object, wanted: bool = True) -> Value:
+        if not wanted:
+            return self.values.get(name)
         if name and name not in self.values:
             raise ModelError(f"expected a value for {name!r}, which {reader} reads; the nodes "
                              "before it compute none")
@@ -93,7 +98,8 @@ class Node:
             scope = Scope(self.scope.call, iterations=self.scope.iterations)
             inputs = [*self.inputs, *[None] * (len(body.inputs) - len(self.inputs))]
             scope.formats |= {name: t for name, t in zip(body.inputs, self.formats) if t}
-            results = scope.run(body, inputs)
+            requested = self.outputs + [False] * (len(body.outputs) - len(self.outputs))
+            results = scope.run(body, inputs, requested)
             self.result_format = scope.formats.get(body.outputs[0], 0)
             return results
         unread = set(step.attributes) - set(attributes_of(step.row.rule))
@@ -185,7 +191,7 @@ def check_dtype(elem_type: int, x: Any, name: str) -> Any:
     t = dtype_of(elem_type)
     if isinstance(x, np.ndarray | np.generic) and elem_type in FORMATS:
         return jnp.asarray(np.asarray(x).astype(t.np), t)
-    array = jnp.asarray(x)
+    array = jnp.asarray(x, x.dtype if isinstance(x, np.ndarray | np.generic) else None)
     source = type_of(array)
     is_default = array.weak and (t.is_inexact or not source.is_inexact)
     same = {"uint": "int"}

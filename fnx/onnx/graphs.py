@@ -91,9 +91,10 @@ class GraphBuilder:
             raise ModelError("expected functions that end, got one that calls itself: "
                              + " -> ".join([*self.open_functions, name]))
         self.open_functions.append(name)
-        versions = {item.domain: item.version for item in proto.opset_import}
+        versions = {"": defs.onnx_opset_version()} | (
+            {item.domain: item.version for item in proto.opset_import} or self.versions)
         bound = {a.name: self._attribute(a, {}) for a in proto.attribute_proto} | dict(attributes)
-        steps = tuple(self._steps(proto.node, versions or self.versions, bound))
+        steps = tuple(self._steps(proto.node, versions, bound))
         self.open_functions.pop()
         return Graph(proto.name, tuple(proto.input), tuple(proto.output), {}, {}, steps)
 

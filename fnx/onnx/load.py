@@ -115,11 +115,14 @@ class OnnxFunction:
         Args:
             args, named: the inputs.
             params: values of parameters, by name; those without one have the file's.
-            key: a random key, for models with random nodes that have no seed.
+            key: a random key, for models with random nodes that have no seed; if an input of the
+                model has that name, it is that input.
 
         Raises:
             ModelError: inputs or parameters are missing, unknown, or not of the declared type.
         """
+        if "key" in self.inputs[len(args):] and "key" not in named:
+            named, key = named | {"key": key}, None
         inputs = self._bind(args, named)
         unknown = sorted(set(params or ()) - set(self.params))
         if unknown:

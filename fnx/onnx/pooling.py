@@ -129,3 +129,33 @@ def _global_max(n: Node, x: Value) -> Value:
 @op("GlobalLpPool")
 def _global_lp(n: Node, x: Value, *, p: int = 2) -> Value:
     return jnp.sum(jnp.abs(to_array(x)) ** p, _spatial(x), keepdims=True) ** (1 / p)
+
+
+@op("MaxUnpool", static=(2,))
+def _max_unpool(n: Node, x: Value, indices: Value, shape: Value = None, *, kernel_shape: Any = (),
+                pads: Any = None, strides: Any = None) -> Value:
+    x, rank = to_array(x), x.ndim - 2
+    strides, pads = strides or [1] * rank, pads or [0] * 2 * rank
+    space = [(d - 1) * s + k - a - z for d, s, k, a, z in zip(
+        x.shape[2:], strides, kernel_shape, pads[:rank], pads[rank:])]
+    whole = (*x.shape[:2], *space)
+    y = jnp.zeros(math.prod(whole), x.dtype).at[jnp.ravel(to_array(indices))].set(jnp.ravel(x))
+    y = y.reshape(whole)
+    return y if shape is None else jnp.pad(y, [(0, int(a) - b) for a, b in zip(shape, whole)])
+
+
+@op("Col2Im", static=(1, 2))
+def _col2im(n: Node, x: Value, image: Value, block: Value, *, dilations: Any = None,
+            pads: Any = None, strides: Any = None) -> Value:
+    sizes, kernel = [int(d) for d in image], [int(d) for d in block]
+    over = windows(sizes, kernel, strides, dilations, "NOTSET", pads, 0)
+    counts = [(d + a + z - k) // s + 1 for d, (a, z), k, s in zip(
+        sizes, over.pads, dilated(kernel, over.dilations), over.strides)]
+    columns = to_array(x).reshape((x.shape[0], -1, *kernel, *counts))
+    y = jnp.zeros((*columns.shape[:2], *[d + a + z for d, (a, z) in zip(sizes, over.pads)]),
+                  x.dtype)
+    for offset in np.ndindex(*kernel):
+        at = tuple([slice(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(
+            offset, over.dilations, counts, over.strides)])
+        y = y.at[(..., *at)].add(columns[(slice(None), slice(None), *offset)])
+    return y[(..., *[slice(a, a + d) for d, (a, _) in zip(sizes, over.pads)])]
