@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx import lax, vmap
+from fnx import lax
 from fnx.core.array.array import Array
 from fnx.onnx.evaluate import Node
 from fnx.onnx.registry import op
 from fnx.onnx.types import Value, to_array
+from fnx.transforms.vmap import vmap
 
 
 @op("If")
