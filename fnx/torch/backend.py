@@ -7,7 +7,8 @@ each of them. Ops that fnx lacks are computed by PyTorch, with one warning for e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from fnx.torch.graphs import OpFailure, line_of
 from fnx.torch.programs import GraphProgram, Specialized
 from fnx.torch.table import decompositions, is_computed
 
+OPTIONS = ("check_index", "check_spec", "cpu", "hoist_bytes", "search", "unfused")
 warned: set[str] = set()  # ops that a warning named
 
 
@@ -59,8 +61,10 @@ class _Part(torch.nn.Module):  # type: ignore[misc]
         return results[0] if self.single else tuple(results)
 
 
-def split_graph(module: Any, failed: set[Any]) -> Callable[[Sequence[Any]], list[Any]]:
+def split_graph(module: Any, failed: set[Any], settings: Mapping[str, Any]
+                ) -> Callable[[Sequence[Any]], list[Any]]:
     """Return a graph whose nodes PyTorch computes, with parts that fnx computes."""
+    compile = partial(compile_part, settings=settings)
     copy = torch.fx.GraphModule(module, torch.fx.Graph(module.graph.owning_module))
     copy.graph = torch.fx.Graph()
     values: dict[Any, Any] = {}
@@ -74,7 +78,7 @@ def split_graph(module: Any, failed: set[Any]) -> Callable[[Sequence[Any]], list
         if node.op == "call_module":
             part = getattr(fused, node.target)
             outputs = next(n for n in part.graph.nodes if n.op == "output").args[0]
-            setattr(fused, node.target, _Part(GraphProgram(part, compile_part),
+            setattr(fused, node.target, _Part(GraphProgram(part, compile),
                                               not isinstance(outputs, list | tuple)))
     fused.recompile()
 
@@ -84,7 +88,7 @@ def split_graph(module: Any, failed: set[Any]) -> Callable[[Sequence[Any]], list
     return run
 
 
-def compile_part(module: Any, inputs: Sequence[Any]
+def compile_part(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]
                  ) -> Callable[[Sequence[Any]], list[Any]]:
     """Compile a graph for inputs of these sizes; what fnx cannot compute, PyTorch does."""
     failed = set()
@@ -93,21 +97,21 @@ def compile_part(module: Any, inputs: Sequence[Any]
             warn_of(node, "fnx lacks this op")
             failed.add(node.name)
     if failed:
-        return split_graph(module, failed)
+        return split_graph(module, failed, settings)
     try:
-        return Specialized(module, inputs)
+        return Specialized(module, inputs, settings)
     except OpFailure as failure:
         if getattr(failure.node.target, "_opname", "") == "as_strided":
             raise UnsupportedOpError(  # PyTorch would read memory that is laid out otherwise here
                 str(failure), hint="write views by slices and permute") from failure
         warn_of(failure.node, failure.reason)
-        return split_graph(module, {failure.node.name})
+        return split_graph(module, {failure.node.name}, settings)
 
 
-def compile_graph(module: Any, inputs: Sequence[Any]) -> Any:
+def compile_graph(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> Any:
     """Compile a graph of ATen ops, as AOTAutograd asks: its arguments come in one list, which the
     callee empties, so that their memory is free as early as possible."""
-    program = GraphProgram(module, compile_part)
+    program = GraphProgram(module, partial(compile_part, settings=settings))
 
     def run(args: list[Any]) -> list[Any]:
         results = program(args)
@@ -118,17 +122,32 @@ def compile_graph(module: Any, inputs: Sequence[Any]) -> Any:
     return run
 
 
-def backend(module: Any, inputs: Sequence[Any], *, options: Any = None, mode: str | None = None
-            ) -> Any:
+def backend(module: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+            mode: str | None = None) -> Any:
     """Compile a graph that Dynamo found: ``torch.compile(f, backend="fnx")`` calls this.
 
+    Args:
+        module, inputs: the graph, and tensors like its inputs.
+        options: settings of ``fnx.config`` while it compiles, those of ``OPTIONS``.
+        mode: "default".
+
     Raises:
-        ArgumentError: unknown options.
+        ArgumentError: another mode, or unknown options.
     """
-    if options:
-        raise ArgumentError(f"expected no options, got {sorted(options)}",
-                            hint="settings are in fnx.config")
-    compiler = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph,
-                            inference_compiler=compile_graph, decompositions=decompositions(),
+    settings = dict(options or {})
+    if mode not in (None, "default"):
+        raise ArgumentError(f"expected mode='default' with backend='fnx', got {mode!r}", hint=
+                            "options={'search': seconds} searches schedules by timing"
+                            if "autotune" in str(mode) else "a call of a program is one call into "
+                            "native code in every mode: leave mode= out")
+    if unknown := settings.keys() - set(OPTIONS):
+        raise ArgumentError(f"expected options of {', '.join(OPTIONS)}, got "
+                            f"{', '.join(sorted(unknown))}", hint="print(fnx.config) tells what "
+                            "they are; options of 'inductor' mean nothing here")
+    forward = partial(compile_graph, settings=settings)
+    backward = settings | {"check_index": False}  # its indices are those of the forward graph
+    compiler = aot_autograd(fw_compiler=forward,
+                            bw_compiler=partial(compile_graph, settings=backward),
+                            inference_compiler=forward, decompositions=decompositions(),
                             partition_fn=min_cut_rematerialization_partition)
     return compiler(module, inputs)

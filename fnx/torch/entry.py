@@ -15,7 +15,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 
 from fnx.core.array.array import Array
-from fnx.core.support.errors import FnxError
+from fnx.core.support.errors import FnxError, OutOfBoundsError
 from fnx.core.support.record import Record
 
 Function = Callable[..., Any]
@@ -24,6 +24,27 @@ Numbers = (torch.Tensor, int, float, complex, torch.SymInt, torch.SymFloat)
 
 class UnsupportedOpError(FnxError):
     """An op, or arguments of it, that the table lacks."""
+
+
+class Range(Record):
+    """Numbers that must be within bounds: ``first <= index < end``.
+
+    Attributes:
+        index: the Array of integers.
+        first, end: the bounds.
+        axis: the axis that they index.
+        message: of the error, if it is another than that of an index.
+    """
+
+    index: Any
+    first: int
+    end: int
+    axis: int | None = None
+    message: str = ""
+
+
+class TensorIndexError(OutOfBoundsError, RuntimeError):
+    """An index out of bounds: what PyTorch raises is an IndexError or a RuntimeError, by the op."""
 
 
 class OpEntry(Record):
@@ -35,6 +56,7 @@ class OpEntry(Record):
         operands: the positions of the arguments that take part in promotion.
         takes_node: whether ``run`` takes the node, too, as ``node=``.
         is_random: whether ``run`` takes a key, as ``key=``.
+        ranges: returns, of the op's arguments, the ``Range`` of each index.
     """
 
     run: Function
@@ -42,6 +64,7 @@ class OpEntry(Record):
     operands: tuple[int, ...] = (0, 1)
     takes_node: bool = False
     is_random: bool = False
+    ranges: Callable[..., list[Range]] | None = None
 
 
 Table = dict[str, OpEntry]
@@ -93,5 +116,5 @@ def promote(entry: OpEntry, node: Any, args: list[Any]) -> list[Any]:
     return result
 
 
-__all__ = ["PROMOTION", "OpEntry", "Table", "UnsupportedOpError", "dtype_name", "dtype_of",
-           "entries", "meta_of", "pointwise", "promote"]
+__all__ = ["PROMOTION", "OpEntry", "Range", "Table", "TensorIndexError", "UnsupportedOpError",
+           "dtype_name", "dtype_of", "entries", "meta_of", "pointwise", "promote"]

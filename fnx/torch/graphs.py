@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 import fnx.numpy as jnp
 from fnx import random
 from fnx.core.array.array import Array
-from fnx.core.support.errors import FnxError
+from fnx.core.support.errors import FnxError, Location, format_location
 from fnx.dlpack import from_dlpack
-from fnx.torch.entry import UnsupportedOpError, dtype_name, meta_of, promote
+from fnx.torch.entry import Range, UnsupportedOpError, dtype_name, promote
 from fnx.torch.table import entry_of
 
 
@@ -24,10 +25,16 @@ class OpFailure(Exception):
         self.node, self.reason = node, reason
 
 
+def location_of(node: Any) -> Location | None:
+    """Return the user's line of a node, if PyTorch recorded it."""
+    lines = re.findall(r'^ *File "(.+)", line (\d+), in ', node.stack_trace or "", re.M)
+    return (lines[-1][0], int(lines[-1][1])) if lines else None
+
+
 def line_of(node: Any) -> str:
     """Return the user's line of a node, in brackets; nothing if PyTorch recorded none."""
-    lines = [line.strip() for line in (node.stack_trace or "").splitlines() if "File" in line]
-    return f" ({lines[-1]})" if lines else ""
+    location = location_of(node)
+    return f" ({format_location(location)})" if location else ""
 
 
 def is_random(graph: Any) -> bool:
@@ -36,14 +43,15 @@ def is_random(graph: Any) -> bool:
                 for node in graph.nodes if node.op == "call_function")
 
 
-def run_graph(module: Any, inputs: Sequence[Any], key: Callable[[], Any] | None = None
-              ) -> list[Any]:
+def run_graph(module: Any, inputs: Sequence[Any], key: Callable[[], Any] | None = None,
+              ranges: list[tuple[Any, Range]] | None = None) -> list[Any]:
     """Compute a graph on Arrays and numbers; return its outputs, None for those that are none.
 
     Args:
         module: the GraphModule.
         inputs: a value for each placeholder.
         key: returns a new key at each call, if the graph draws random numbers.
+        ranges: takes each index, with its bounds and node.
 
     Raises:
         OpFailure: an op that the table lacks, or does not take with these arguments.
@@ -59,7 +67,7 @@ def run_graph(module: Any, inputs: Sequence[Any], key: Callable[[], Any] | None 
             return [values[n] if isinstance(n, torch.fx.Node) else n
                     for n in torch.utils._pytree.tree_leaves(node.args[0])]
         else:
-            values[node] = compute(node, values, key)
+            values[node] = compute(node, values, key, ranges)
     return []
 
 
@@ -71,7 +79,8 @@ def constant(module: Any, name: str) -> Array:
     return jnp.asarray(from_dlpack(value.detach().contiguous(), copy=True))
 
 
-def compute(node: Any, values: dict[Any, Any], key: Callable[[], Any] | None) -> Any:
+def compute(node: Any, values: dict[Any, Any], key: Callable[[], Any] | None,
+            ranges: list[tuple[Any, Range]] | None = None) -> Any:
     """Compute one node."""
     args = list(torch.fx.map_arg(node.args, values.__getitem__))
     named = dict(torch.fx.map_arg(node.kwargs, values.__getitem__))
@@ -81,6 +90,8 @@ def compute(node: Any, values: dict[Any, Any], key: Callable[[], Any] | None) ->
             raise OpFailure(node, "fnx lacks this op")
         return node.target(*args, **named)
     try:
+        if entry.ranges is not None and ranges is not None:
+            ranges += [(node, r) for r in entry.ranges(*args, **named) if r.index.size]
         if entry.kind is not None:
             args = promote(entry, node, args)
         if entry.takes_node:
@@ -89,7 +100,7 @@ def compute(node: Any, values: dict[Any, Any], key: Callable[[], Any] | None) ->
             if key is None:
                 raise UnsupportedOpError("a random op needs a key")
             named["key"] = key()
-        return conform(entry.run(*args, **named), meta_of(node))
+        return conform(entry.run(*args, **named), node.meta.get("val"))
     except (FnxError, TypeError, ValueError, NotImplementedError) as error:
         raise OpFailure(node, str(error).partition("\n")[0]) from error
 

@@ -8,7 +8,7 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.array.array import Array
-from fnx.torch.entry import Table, UnsupportedOpError, entries
+from fnx.torch.entry import Range, Table, UnsupportedOpError, entries
 
 
 def _index_tuple(indices: Sequence[Array | None]) -> tuple[Any, ...]:
@@ -116,6 +116,18 @@ def _index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 
         (values * alpha).astype(x.dtype)).reshape(x.shape)
 
 
+def _index_fill(x: Array, dim: int, index: Array, value: Any) -> Array:
+    value = jnp.asarray(value, x.dtype)
+    return _as_row(x).at[_along(_as_row(x), dim, _as_row(index))].set(value).reshape(x.shape)
+
+
+def _index_copy(x: Array, dim: int, index: Array, source: Array) -> Array:
+    target, rows = _as_row(x), _as_row(index)
+    values = source.reshape(*target.shape[:dim % target.ndim], rows.size,
+                            *target.shape[dim % target.ndim + 1:])
+    return target.at[_along(target, dim, rows)].set(values).reshape(x.shape)
+
+
 def _masked_scatter(x: Array, mask: Array, source: Array) -> Array:
     shape = jnp.broadcast_shapes(x.shape, mask.shape)
     x, mask = jnp.broadcast_to(x, shape), jnp.broadcast_to(mask, shape)
@@ -130,12 +142,52 @@ def _embedding(weight: Array, index: Array, padding_idx: int = -1, scale_grad: b
     return jnp.take(weight, index, 0)
 
 
-TABLE: Table = entries({
+# ---- ranges of indices
+
+
+def _along_axis(x: Array, dim: int, index: Array, *args: Any, **named: Any) -> list[Range]:
+    return [Range(index, 0, x.shape[dim] if x.ndim else 1, dim % max(1, x.ndim))]
+
+
+def _of_fill(x: Array, dim: int, index: Array, value: Any) -> list[Range]:
+    size = x.shape[dim] if x.ndim else 1
+    return [Range(index, -size, size, dim % max(1, x.ndim))]
+
+
+def _of_index(x: Array, indices: Sequence[Array | None], *args: Any) -> list[Range]:
+    return [Range(i, -x.shape[d], x.shape[d], d) for d, i in enumerate(indices)
+            if i is not None and i.dtype.name not in ("bool", "uint8")]
+
+
+def _of_masked_scatter(x: Array, mask: Array, source: Array) -> list[Range]:
+    shape = jnp.broadcast_shapes(x.shape, mask.shape)
+    count = jnp.sum(jnp.broadcast_to(mask, shape), dtype="int64")
+    return [Range(count, 0, source.size + 1,
+                  message=f"the mask selects more than the {source.size} elements of the source")]
+
+
+def _assertion(condition: Array, message: str = "assertion failed", *args: Any) -> list[Range]:
+    return [Range(condition.astype("int64"), 1, 2, message=message)]
+
+
+RANGES: dict[str, Any] = {
+    "index": _of_index, "index_put": _of_index, "masked_scatter": _of_masked_scatter,
+    "index_fill": _of_fill, "take": lambda x, index: [Range(index, -x.size, x.size)],
+    "embedding": lambda weight, index, *args: [Range(index, 0, weight.shape[0], 0)],
+    **dict.fromkeys(("index_select", "gather", "scatter", "scatter_add", "scatter_reduce",
+                     "index_add", "index_copy"), _along_axis),
+    "_assert_async": _assertion, "_functional_assert_async": _assertion,
+}
+ROWS: Table = entries({
     "index": _index, "_unsafe_index": _index,
     "index_put": _index_put, "_unsafe_index_put": _index_put, "_index_put_impl": _index_put,
     "index_select": _index_select, "gather": _gather, "scatter": _scatter,
     "scatter_add": lambda x, dim, index, source: _scatter_by("add", x, dim, index, source),
-    "scatter_reduce": _scatter_reduce, "index_add": _index_add,
+    "scatter_reduce": _scatter_reduce, "index_add": _index_add, "index_copy": _index_copy,
+    "index_fill": _index_fill,
+    "_assert_async": lambda condition, message="": None,
+    "_functional_assert_async": lambda condition, message, token: token,
     "masked_scatter": _masked_scatter, "embedding": _embedding,
     "take": lambda x, index: x.reshape(-1)[index],
 })
+TABLE: Table = {name: row.replace(ranges=RANGES.get(name)) for name, row in ROWS.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.record import Record
 from fnx.torch import graphs
-from fnx.torch.entry import dtype_name, meta_of
+from fnx.torch.entry import Range, TensorIndexError, dtype_name, meta_of
 from fnx.torch.shapes import memory_order
 from fnx.transforms.jit import jit
 
@@ -97,9 +97,14 @@ class Specialized:
     Args:
         module: the GraphModule.
         inputs: tensors and numbers like those of all calls.
+        settings: of ``fnx.config``, while it is compiled; without ``check_index=False`` an index
+            out of bounds raises.
+
+    Raises:
+        TensorIndexError: at a call with an index out of bounds.
     """
 
-    def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
+    def __init__(self, module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> None:
         for i, x in enumerate(inputs):
             if isinstance(x, torch.Tensor):
                 check_device(x, f"tensor {i} of a compiled graph")
@@ -114,6 +119,8 @@ class Specialized:
         self.constants: dict[int, Any] = {}  # outputs that are no tensors
         self.out_layouts: list[Layout] = []
         self.out_numbers: list[int] = []
+        self.settings = {"check_index": True, **settings}
+        self.ranges: list[tuple[Any, Range]] = []
         self._compile(module, list(inputs), nodes)
 
     def _compile(self, module: Any, inputs: list[Any], nodes: Sequence[Any]) -> None:
@@ -123,19 +130,27 @@ class Specialized:
                 axes = [layout.order.index(d) for d in range(len(layout.order))]
                 values[i] = x if layout.is_row_major else x.transpose(axes)
             key = graphs.fresh_keys(random.key(memory[-1])) if self.is_random else None
-            return self._results(nodes, graphs.run_graph(module, values, key))
+            ranges: list[tuple[Any, Range]] = []
+            results = self._results(nodes, graphs.run_graph(module, values, key, ranges))
+            if ranges and self.settings["check_index"]:  # their extremes are one more result
+                results.append(jnp.stack([f(r.index).astype("int64") for _, r in ranges
+                                          for f in (jnp.min, jnp.max)]))
+                self.ranges = [(node, r.replace(index=None)) for node, r in ranges]
+            return results
 
         function.__name__ = "torch_graph"
         avals = [ShapeDtypeStruct(v.memory_shape, dtype_name(v.dtype)) for v in self.layouts]
         if self.is_random:
             avals.append(ShapeDtypeStruct((), "int64"))
-        with override(x64=True, device="cpu"):
+        with override(**self.settings | {"x64": True, "device": "cpu", "check_index": False}):
             compiled: Any = jit(function).lower(*avals).compile()
         self.executable = compiled.runtime_executable()
         self.captured = compiled.captured_storages()
         self.submit = self.executable.buffer.submit
         self.free: list[tuple[list[TensorMemory], list[TensorMemory]]] = []
         self.targets = [(layout.shape, layout.stride, layout.dtype) for layout in self.out_layouts]
+        if self.ranges:
+            self.targets.append(((2 * len(self.ranges),), (1,), torch.int64))
 
     def _results(self, nodes: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """Return the results that the program computes, in the order of their memory."""
@@ -191,6 +206,8 @@ class Specialized:
         if self.executable.reorders_results:
             self._copy_shared(tensors, ins, outs)
         self.free.append((ins, outs))
+        if self.ranges:
+            check_ranges(self.ranges, tensors.pop().tolist())
         if not self.passed and not self.constants:
             return tensors
         return self._with_passed(args, tensors)
@@ -213,6 +230,24 @@ class Specialized:
         for i, number in self.passed.items():
             results[i] = args[number]
         return results
+
+
+def check_ranges(ranges: Sequence[tuple[Any, Range]], extremes: Sequence[int]) -> None:
+    """Raise if an index is out of bounds.
+
+    Raises:
+        TensorIndexError: with the user's line.
+    """
+    for i, (node, r) in enumerate(ranges):
+        low, high = extremes[2 * i:2 * i + 2]
+        if r.first <= low and high < r.end:
+            continue
+        of = "" if r.axis is None else f" for dimension {r.axis}"
+        message = r.message or f"index {low if low < r.first else high} is out of bounds{of} " \
+            f"with size {r.end}"
+        raise TensorIndexError(
+            f"{node.target._opname}: {message}", loc=graphs.location_of(node),
+            hint="" if r.message else f"expected {r.first} <= index < {r.end}")
 
 
 def copy_to(x: Any, layout: Layout) -> Any:

@@ -147,10 +147,73 @@ def test_an_op_that_fnx_lacks_is_computed_by_pytorch_with_a_warning() -> None:
         assert torch.compile(f, backend=backend)(x).tolist() == f(x).tolist()
 
 
-def test_unknown_options_are_refused() -> None:
-    with pytest.raises((ArgumentError, torch._dynamo.exc.BackendCompilerFailed),
-                       match="expected no options"):
-        torch.compile(mlp(), backend=backend, options={"speed": 1})(torch.ones(1, 8))
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"options": {"triton.cudagraphs": True}}, "got triton.cudagraphs"),
+    ({"options": {"search": -1.0}}, "search"),
+    ({"mode": "reduce-overhead"}, "leave mode= out"),
+    ({"mode": "max-autotune"}, "'search': seconds")])
+def test_settings_without_a_meaning_are_refused(settings: Any, words: str) -> None:
+    with pytest.raises((ArgumentError, torch._dynamo.exc.BackendCompilerFailed), match=words):
+        torch.compile(mlp(), backend=backend, **settings)(torch.ones(1, 8))
+
+
+def test_options_are_settings_while_compiling() -> None:
+    x, index = torch.arange(6.0), torch.tensor([1, 9])
+    f = torch.compile(lambda x, i: x[i] * 2, backend=backend,
+                      options={"check_index": False, "search": 0.1})
+    assert f(x, index)[0] == 2
+
+
+BOUNDS: dict[str, Any] = {  # x [5, 3], two indices along the first axis
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
+    "index": lambda x, i: x[i] + 1,
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "take": lambda x, i: x.take(i * 3),
+    "nll_loss": lambda x, i: torch.nn.functional.nll_loss(x.T[:2], i),
+    "scatter": lambda x, i: x.scatter(0, i[:, None], 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x[:2]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None], x[:2], "amax"),
+    "index_add": lambda x, i: x.index_add(0, i, x[:2]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
+    "index_fill": lambda x, i: x.index_fill(0, i, 2.0),
+    "index_put": lambda x, i: x.index_put((i,), x[0]),
+    "one_hot": lambda x, i: torch.nn.functional.one_hot(i, 5) + 0,
+    "masked_scatter": lambda x, i: x.masked_scatter(x < i.max(), x[:1, :2])}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_an_index_out_of_bounds_raises_as_in_pytorch(name: str) -> None:
+    """On the line of the user's, and nothing is written into arguments."""
+    f, x = BOUNDS[name], torch.arange(15.0).reshape(5, 3)
+    compiled = torch.compile(f, backend=backend, dynamic=False)
+    for index in map(torch.tensor, ([1, 2], [0, 5], [-1, 2], [1, -6], [-100, 0])):
+        try:
+            expected = f(x, index)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error), match=f"test_backend.py:{f.__code__.co_firstlineno}"):
+                compiled(x, index)
+        else:
+            assert torch.equal(compiled(x, index), expected)
+
+
+def test_numbers_assigned_by_an_index() -> None:
+    def f(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[i] = 2.0
+        x[:, 1] = -1
+        return x
+
+    x, i = torch.ones(5, 3), torch.tensor([1, -2])
+    assert torch.equal(torch.compile(f, backend=backend)(x, i), f(x, i))
+
+
+def test_gradients_of_a_call_with_an_index_out_of_bounds_raise_in_the_forward_pass() -> None:
+    x = torch.ones(5, 3, requires_grad=True)
+    f = torch.compile(lambda x, i: x[i].sum(), backend=backend)
+    f(x, torch.tensor([1, -5])).backward()
+    with pytest.raises(IndexError, match="index 5 is out of bounds for dimension 0 with size 5"):
+        f(x, torch.tensor([1, 5]))
 
 
 def test_the_name_needs_no_import(tmp_path: Path) -> None:
