@@ -18,6 +18,7 @@ import numpy as np
 
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, sharding_on
+from fnx.core.array.call_validation import validate_call
 from fnx.core.scope import scope
 from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, lazy_module
@@ -26,6 +27,7 @@ from fnx.core.support.process import lazy_import
 from fnx.core.tracing import host_callbacks
 from fnx.transforms.kernel_lang import kernel_prints
 from fnx.transforms.kernel_lang.trace_state import OPEN
+from fnx.transforms.transformed import check_function
 
 if TYPE_CHECKING:
     from fnx.transforms.inspect.array_picture import ArrayPicture
@@ -159,6 +161,7 @@ def _break_in_frame(file: str, line: int, names: dict[str, Any], /, **variables:
     exec(code, names, variables)
 
 
+@validate_call
 def step(fun: Callable[..., Any], *, static_argnums: int | Sequence[int] = (),
          static_argnames: str | Sequence[str] = (), interactive: bool | None = None
          ) -> Callable[..., Any]:
@@ -196,6 +199,7 @@ def step(fun: Callable[..., Any], *, static_argnums: int | Sequence[int] = (),
     >>> session.first_nan().values
     {'return': array([ 0., nan], dtype=float32)}
     """
+    check_function(fun, "debug.step")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
 

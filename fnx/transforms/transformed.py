@@ -62,6 +62,16 @@ class _SignatureOfFunction:
             raise AttributeError("__signature__") from e
 
 
+def check_function(f: Any, kind: str) -> None:
+    """Raise unless a transform can take a function."""
+    if not callable(f):
+        raise ArgumentError(f"{kind}: expected a function, got {type(f).__name__}",
+                            hint=f"write {kind}(f)(x), not {kind}(f(x))")
+    if getattr(getattr(f, "__code__", None), "co_flags", 0) & CO_GENERATOR:
+        raise ArgumentError(f"{kind}: expected a function, got a generator function, "
+                            f"{function_name(f)}", hint="return a list of what it yields")
+
+
 class Transformed(Generic[P, R_co]):
     """A function made from ``f``, with named options.
 
@@ -74,12 +84,7 @@ class Transformed(Generic[P, R_co]):
     __signature__ = _SignatureOfFunction()
 
     def __init__(self, f: Callable[..., Any], **options: Any) -> None:
-        if not callable(f):
-            raise ArgumentError(f"{self.kind}: expected a function, got {type(f).__name__}",
-                                hint=f"write {self.kind}(f)(x), not {self.kind}(f(x))")
-        if getattr(getattr(f, "__code__", None), "co_flags", 0) & CO_GENERATOR:
-            raise ArgumentError(f"{self.kind}: expected a function, got a generator function, "
-                                f"{function_name(f)}", hint="return a list of what it yields")
+        check_function(f, self.kind)
         functools.update_wrapper(self, f, updated=())
         self.__dict__.update({name: value for name, value in getattr(f, "__dict__", {}).items()
                               if not name.startswith("_")})  # the user's, not a transform's

@@ -96,8 +96,11 @@ def signature_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
+        of_result = len(args) > 1 and callable(args[0]) and not any(
+            p.kind is not p.KEYWORD_ONLY for p in unannotated[1:])  # as jit(f, *, ...)
         return ArgumentError(f"{name}: expected the arguments of {call_text}: {mismatch}",
-                             hint=f"help({name.rpartition('.')[2]}) describes each of them")
+                             hint=f"write {name}(f)(x), not {name}(f, x)" if of_result else
+                             f"help({name.rpartition('.')[2]}) describes each of them")
     raise AssertionError(f"{call_text} takes these arguments")
 
 

@@ -11,6 +11,7 @@ again. A FUNCTION that no line made runs at once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,9 @@ from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
+from fnx.core.levels.interp_kernel import LIMIT
 from fnx.core.levels.loop_iterations import Iteration, Running, is_over_blocks, iterations
+from fnx.core.levels.nan_debugger import Origin, is_bad, origin_at
 from fnx.core.support.line_visits import LineVisit
 from fnx.core.support.record import Record
 
@@ -47,7 +50,7 @@ class Visit:
         is_first: whether it is the first of its function's call.
         constants: Python numbers and strings that it assigned.
         sources: variables that hold an input of a trace: (name, LEAF, whether an argument).
-        names_arrays: whether it assigned an array.
+        shapes: of the arrays that variables hold since, as the function sees them.
         held: variables that hold something else since this line, or since before it: objects and
             arrays of the trace; ``held_before`` are those of the latter.
         names: of all variables of its function.
@@ -63,7 +66,7 @@ class Visit:
         self.kind = ""
         self.constants: dict[str, Any] = {}
         self.sources: list[tuple[str, UOp, bool]] = []
-        self.names_arrays = False
+        self.shapes: dict[str, tuple[Any, ...]] = {}
         self.held: dict[str, Any] = {}
         self.held_before: dict[str, Any] = {}
         self.names: tuple[str, ...] = ()
@@ -76,6 +79,11 @@ class Visit:
         visit.of, visit.kind = self.of or self, f"{kind} of {self.kind}" if self.kind else kind
         visit.names, visit.module = self.names, self.module
         return visit
+
+    def shape_of(self, name: str) -> tuple[Any, ...] | None:
+        """Return the shape of a variable or of its derivative, which is without the batch of vmap;
+        None if the line does not know it."""
+        return (self.of or self).shapes.get(name.rpartition(" of ")[2])
 
     def callers(self) -> list[Visit]:
         """Return the lines that called the function, the innermost first."""
@@ -111,6 +119,7 @@ class Stop(Record):
         loops: the iterations of the user's loops around it, the innermost last.
         callers: the lines that called its function, the innermost first.
         iteration: counts the iterations of all loops; 0 outside of loops.
+        nan: the first op in it that made a NaN.
     """
 
     visit: Visit
@@ -118,6 +127,7 @@ class Stop(Record):
     loops: tuple[Iteration, ...]
     callers: tuple[Caller, ...]
     iteration: int
+    nan: Origin | None = None
 
 
 class Closing(Record):
@@ -237,12 +247,13 @@ class LineSteps:
         env: dict[UOp, Any] = {p: np.asarray(args[i]) for i, p in build.params(function).items()}
         inside = around.replace(backward=around.backward or plan.is_backward)
         for line in plan.lines:
-            yield from self._compute(plan, line, env, inside)
+            nan = yield from self._compute(plan, line, env, inside)
             visit = self.visits[line.visit]
             if visit.kind or not inside.backward:
                 yield Stop(visit, tuple([(name, env[node]) for name, node in line.values]),
                            tuple([i for _, i in iterations(inside.loops)]),
-                           self._callers(plan, visit, env, inside), inside.iteration)
+                           self._callers(plan, visit, env, inside), inside.iteration,
+                           None if visit.kind else nan)
         yield from self._compute(plan, _Line(0, function.src, ()), env, inside)
         return [env[r] for r in function.src]
 
@@ -263,11 +274,11 @@ class LineSteps:
                          n_loops, inside.iteration) for c in callers], *inside.callers)
 
     def _compute(self, plan: _Plan, line: _Line, env: dict[UOp, Any], inside: _Inside
-                 ) -> Generator[Stop, None, None]:
-        """Add the values of a line's nodes to those that are known."""
+                 ) -> Generator[Stop, None, Origin | None]:
+        """Add the values of a line's nodes to those that are known; return the first NaN."""
         nodes = [n for n in line.nodes if n not in env]
         if not nodes:
-            return
+            return None
         for n in toposort(nodes, stop=lambda n: n in env or n.op is ops.KERNEL):
             if n.op in _ENTERED and self._has_lines(n) and \
                     not all(r in env for r in build.results(n)):
@@ -283,7 +294,11 @@ class LineSteps:
                 outs = yield from self._enter(n, env, body)
                 env.update(zip(build.results(n), outs))
         missing = [n for n in nodes if n not in env]
-        env.update(zip(missing, interp.evaluate(missing, env)))
+        inner = _inner(missing, env)
+        values = dict(zip(inner, interp.evaluate(inner, env)))
+        bad = {n for n, x in values.items() if is_bad(x, "nan").any()}
+        env.update({n: values[n] for n in missing})
+        return _first_nan([n for n in inner if n in bad], {**env, **values}) if bad else None
 
     def _has_lines(self, node: UOp) -> bool:
         return any(body.op is ops.FUNCTION and self.plan_of(body).has_lines
@@ -484,6 +499,23 @@ class _Plan:
             name = name_of.get(n) or f"part of {whole} ({op})"
             values[name if name not in values else f"{name} {len(values)}"] = n
         return values
+
+
+def _inner(nodes: Sequence[UOp], env: Mapping[UOp, NDArray]) -> list[UOp]:
+    """Return nodes and what they are computed from, but for what the interpreter computes in
+    parts."""
+    return [n for n in toposort(nodes, stop=lambda n: n in env or n.op is ops.KERNEL)
+            if n in nodes or n not in env and n.op.result != "void" and not (
+                n.op in ops.ELEMENTWISE and math.prod(n.shape) * n.dtype.itemsize > LIMIT)]
+
+
+def _first_nan(bad: Sequence[UOp], values: Mapping[UOp, Any]) -> Origin | None:
+    """Return the first node that made a NaN of operands without one."""
+    for n in bad:
+        operands = n.src[0].src if n.op is ops.GETTUPLE else n.src
+        if not any(is_bad(values.get(s), "nan").any() for s in operands):
+            return origin_at(n, values, "nan")
+    return None
 
 
 def _varying(function: UOp, order: Iterable[UOp]) -> set[UOp]:

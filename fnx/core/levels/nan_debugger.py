@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,15 +85,14 @@ class Origin(Record):
 
     def error(self, check: str, name: str) -> NotFiniteError:
         """Return the error for the user."""
-        where = f" at {list(self.index)}" if self.index else ""
         loops = "".join([f", in {_describe(i)}" for i in reversed(self.loops)])
         whose = f"{name}: " if name else ""
         loc = self.loc or _choose(self.locs)
         of_derivative = isinstance(loc, DerivativeLocation)
         what = _OF_DERIVATIVE if of_derivative else ""
         return NotFiniteError(
-            f"{whose}expected no {_BAD_VALUES[check]}, got {self.value} from "
-            f"{self.description}{where}{self._of_operands()}{what}{loops}{self._became()}",
+            f"{whose}expected no {_BAD_VALUES[check]}, got {self.text}{what}{loops}"
+            f"{self._became()}",
             loc=loc, locs=self.locs, hint=_DOUBLE_WHERE if of_derivative and any(
                 x == 0 or np.isinf(x) for x in self.operands) else
             "check the inputs of this line; config.check = '' turns this check off")
@@ -102,6 +101,12 @@ class Origin(Record):
         """Restrict the candidate lines to those of the program, if there are any."""
         return self.replace(locs=own_locations(self.locs, lines),
                             nan=self.nan and self.nan.restrict_lines(lines))
+
+    @property
+    def text(self) -> str:
+        """What it is, such as "nan from log at [1] of -1"."""
+        where = f" at {list(self.index)}" if self.index else ""
+        return f"{self.value} from {self.description}{where}{self._of_operands()}"
 
     def _became(self) -> str:
         """Return where this infinity became a NaN."""
@@ -209,6 +214,19 @@ def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Or
     return result_origin
 
 
+def origin_at(node: UOp, values: Mapping[UOp, NDArray], check: str,
+              loops: tuple[Iteration, ...] = ()) -> Origin:
+    """Return a node whose value has a NaN, while those of its operands have none, as the origin."""
+    call = node.src[0] if node.op is ops.GETTUPLE else node
+    what = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
+    loc = callbacks.handle_location(int(values[call.src[0]])) if call.op is ops.CALLBACK else None
+    index, value = _first_bad(values[node], check)
+    operands = [values[s] for s in node.src if s in values] if node.op in ops.ELEMENTWISE else []
+    return Origin(what, index, value, tuple([
+        float(decode_values(x)[index]) for x in operands if x.dtype.kind == "f"]),
+        loops, loc, node.locs or call.locs)
+
+
 def _first_bad(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
     index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
     return index, float(decode_values(value)[index])
@@ -283,16 +301,7 @@ class _Search:
         return next((s for s in src if self.is_bad_node(s)), None)
 
     def _origin_at(self, node: UOp) -> Origin:
-        call = node.src[0] if node.op is ops.GETTUPLE else node
-        what = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
-        loc = callbacks.handle_location(int(self.values[call.src[0]])) if call.op is ops.CALLBACK \
-            else None
-        index, value = _first_bad(self.values[node], self.sought.check)
-        operands = [self.values[s] for s in node.src if s in self.values] \
-            if node.op in ops.ELEMENTWISE else []
-        return Origin(what, index, value, tuple([
-            float(decode_values(x)[index]) for x in operands if x.dtype.kind == "f"]),
-            self.iterations(), loc, node.locs or call.locs)
+        return origin_at(node, self.values, self.sought.check, self.iterations())
 
     def iterations(self) -> tuple[Iteration, ...]:
         """Return the iterations around this FUNCTION."""

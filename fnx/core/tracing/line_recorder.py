@@ -60,12 +60,14 @@ class LineRecorder:
         visits: all executions of lines, by number.
         closings: FUNCTION -> each time that a trace was closed to it or that it was derived.
         visits_of: node -> the executions that made it or named it, once the recording has ended.
+        holders: node of a trace -> the executions after which variables held it, with their names.
     """
 
     def __init__(self) -> None:
         self.visits: dict[int, Visit] = {}
         self.closings: dict[UOp, list[Closing]] = {}
         self.visits_of: dict[UOp, tuple[LineVisit, ...]] = {}
+        self.holders: dict[UOp, list[tuple[Visit, str]]] = {}
         self._statements: dict[str, dict[int, int]] = {}
         self._open_closing = Closing(0)
         self._derived_from: UOp | None = None
@@ -76,7 +78,6 @@ class LineRecorder:
         self._frames: dict[FrameType, _Frame] = {}
         self._forms: dict[UOp, Cache[Any, Any]] = {}
         self._derived: dict[tuple[int, int], int] = {}
-        self._holders: dict[UOp, list[tuple[Visit, str]]] = {}
         self._walks: list[Any] = []
 
     def __enter__(self) -> LineRecorder:
@@ -94,7 +95,6 @@ class LineRecorder:
         self._forms.clear()
         self._walks.clear()
         self._owners.clear()
-        self._holders.clear()
 
     # ---- Python's events
 
@@ -143,7 +143,7 @@ class LineRecorder:
         self.visits[visit.number] = visit
         if state.visit is None:  # the arguments
             self._name_changes(frame, state, visit, at_start=True)
-        elif not state.visit.names_arrays:  # the head of a loop: i = 2
+        elif not state.visit.shapes:  # the head of a loop: i = 2
             visit.constants.update(state.visit.constants)
         state.visit, state.loc = visit, LineVisit(visit.loc, visit.number)
 
@@ -182,9 +182,9 @@ class LineRecorder:
         if x._uop is None:
             return
         *_, node = nodes = _in_open_traces(x._uop)
-        visit.names_arrays = True
+        visit.shapes[name] = x.shape
         for held in nodes:
-            self._holders.setdefault(held, []).append((visit, name))
+            self.holders.setdefault(held, []).append((visit, name))
         if node.src:
             node.locs += (LineVisit(visit.loc, visit.number, name, at_start=at_start),)
         if node.op is ops.LEAF or node.number < visit.trace:  # a capture of the trace
@@ -262,7 +262,7 @@ class LineRecorder:
         if source.op is ops.PARAM and closings and source.arg.slot < len(closings[-1].sources):
             source = closings[-1].sources[source.arg.slot]
         visit = self.visits[at.number]
-        held = self._holders.get(source, ())
+        held = self.holders.get(source, ())
         here = [name for by, name in held if by.frame == visit.frame
                 and by.number <= (visit.of or visit).number]
         return next(iter([*here[::-1], *[name for _, name in held]]), "")
@@ -317,11 +317,12 @@ class LineRecorder:
 
     def _name_operand(self, node: UOp, source: UOp) -> None:
         """Name what is in the place of an input of a trace that is inlined by its variables."""
-        for visit, name in self._holders.get(source, ()):
+        for visit, name in tuple(self.holders.get(source, ())) if node is not source else ():
             if node.src:
                 node.locs += (LineVisit(visit.loc, visit.number, name, self._owner, at_start=True),)
             elif node.op is ops.LEAF:
                 visit.sources.append((name, node, True))
+                self.holders.setdefault(node, []).append((visit, name))
 
     def enter_body(self) -> Any:
         outer = self._body, self._owner

@@ -13,14 +13,23 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, LeakedTracerError
 from fnx.transforms.inspect import step_views
 from fnx.transforms.inspect.step_session import StepSession
 from fnx.transforms.inspect.step_views import Step
 
 LISTED = 8  # lines before and after the current one that ``list`` shows
-COMMANDS = ("step", "next", "out", "run", "nan", "break", "clear", "print", "vars", "list", "up",
-            "down", "where", "quit")
+COMMANDS = ("step", "next", "out", "run", "until", "nan", "break", "tbreak", "clear", "print",
+            "whatis", "vars", "args", "display", "undisplay", "list", "up", "down", "where", "quit")
+_SHOWN_FIRST = ("step", "next", "out", "run", "nan", "break", "print", "vars", "where", "quit")
+_TAKE_TEXT = frozenset({"break", "b", "tbreak", "clear", "cl", "print", "p", "pp", "whatis",
+                        "display", "undisplay", "vars", "v", "until", "unt", "help"})
+# other commands of Python's debugger, and what to do instead
+_OTHERS = dict.fromkeys(["jump", "j"], "the order of lines is that of the graph") | dict.fromkeys(
+    ["restart"], "q, then call debug.step again") | dict.fromkeys(
+    ["interact", "debug", "source"], "type expressions at this prompt") | dict.fromkeys(
+    ["condition", "ignore", "enable", "disable", "commands"],
+    "cl removes a breakpoint; b LINE if EXPRESSION sets one")
 
 
 class StepPrompt(cmd.Cmd):
@@ -33,6 +42,7 @@ class StepPrompt(cmd.Cmd):
         super().__init__(**streams)
         self.session = session
         self.n_up = 0  # how many callers above the current line
+        self.displayed: list[str] = []  # expressions that each stop prints
         self.use_rawinput = not streams
         self.echoes = not (self.use_rawinput and sys.stdin.isatty())
 
@@ -42,6 +52,8 @@ class StepPrompt(cmd.Cmd):
     def _show(self, step: Step | None) -> bool:
         self.n_up = 0
         self._say(self.session if step is None else step)
+        for expression in self.displayed if step is not None else ():
+            self._say(f"display {expression}: {self._evaluated(expression)}")
         return step is None
 
     def _go(self, on: Callable[[], Step | None]) -> bool:
@@ -67,12 +79,24 @@ class StepPrompt(cmd.Cmd):
         return line
 
     def onecmd(self, line: str) -> bool:
-        """Run a command; the end of input quits."""
+        """Run a command; the end of input quits. What goes on after the name of a command that
+        takes no text is an expression: n + 1."""
+        name, text, _ = self.parseline(line)
+        if name and text and name not in _TAKE_TEXT and text[0] in ".[(+-*/%@<>=!&|^":
+            self.do_print(line)
+            return False
         return self.do_quit("") if line == "EOF" else super().onecmd(line)
 
     def default(self, line: str) -> None:
         """Print an expression over the variables."""
-        self.do_print(line)
+        name, rest = (*line.split(maxsplit=1), "")[:2]
+        is_variable = name in self.session.names(self.n_up)
+        if name in _OTHERS and not is_variable:
+            self._say(f"{name} is no command here: {_OTHERS[name]}")
+        elif name in ("a", "h") and not is_variable:
+            (self.do_args if name == "a" else self.do_help)(rest)
+        else:
+            self.do_print(line)
 
     def do_step(self, arg: str) -> bool:
         """s(tep): go to the next line, also into functions and loops."""
@@ -90,31 +114,51 @@ class StepPrompt(cmd.Cmd):
         """r(un) or c(ontinue): go to a breakpoint or to the end."""
         return self._go(self.session.run)
 
+    def do_until(self, arg: str) -> bool | None:
+        """unt(il) [LINE]: go to the line; without one, to the next line of this function."""
+        if not arg:
+            return self.do_next(arg)
+        if self._add_breakpoint(arg, once=True):
+            return self.do_run("")
+        return None
+
     def do_nan(self, arg: str) -> bool:
-        """nan: go to the next line with a NaN, or with an infinite derivative."""
+        """nan: go to the next line in which an op makes a NaN, or with an infinite derivative."""
         return self._go(self.session.first_nan)
 
     def do_break(self, arg: str) -> None:
         """b(reak) [LINE | FILE:LINE | FUNCTION] [if nan | if inf | if EXPRESSION]: stop there in
         run. Without arguments: list where it stops. clear removes it."""
-        if not arg:
-            for b in self.session.breakpoints:
-                self._say(b)
-            return
+        if arg:
+            self._add_breakpoint(arg)
+        for b in self.session.breakpoints if not arg else ():
+            self._say(b)
+
+    def do_tbreak(self, arg: str) -> None:
+        """tbreak LINE...: as break, for the first stop only."""
+        self._add_breakpoint(arg, once=True)
+
+    def _add_breakpoint(self, arg: str, *, once: bool = False) -> bool:
+        """Add the breakpoint that the user typed, with "if" or a comma before the condition."""
         location, has_condition, condition = f" {arg} ".partition(" if ")
+        if not has_condition:
+            location, has_condition, condition = arg.partition(",")
         try:
-            added = self.session.break_at(location.strip(), condition.strip() if has_condition
-                                          else None)
+            added = self.session.break_at(
+                location.strip(), condition.strip() if has_condition else None, once=once)
         except ArgumentError as error:
             self._say(error.message)
-        else:
-            self._say(f"will stop at {added}")
+            return False
+        self._say(f"will stop at {added}")
+        return True
 
     def do_clear(self, arg: str) -> None:
         """cl(ear) [LINE | FILE:LINE | FUNCTION]: stop there no longer. Without arguments:
         nowhere."""
         removed = [str(b) for b in self.session.clear(arg or None)]
-        self._say(f"removed {', '.join(removed) or 'no breakpoint'}")
+        left = ", ".join(map(str, self.session.breakpoints))
+        self._say(f"removed {', '.join(removed)}" if removed else
+                  f"removed no breakpoint; these are: {left or 'none'}")
 
     def do_list(self, arg: str) -> None:
         """l(ist): show more lines around the current one."""
@@ -149,33 +193,63 @@ class StepPrompt(cmd.Cmd):
         self._go_up(-1)
 
     def do_print(self, arg: str) -> None:
-        """p(rint) EXPRESSION: print the value of an expression over the variables and the names of
-        the module, or of a name that is shown, such as: derivative of h."""
-        names = self.session.names(self.n_up)
-        if arg in names:
-            self._say(names[arg])
-            return
-        if arg.startswith(step_views.SHOWN_NAMES):  # such as: derivative of h
-            self._say(self.session.why_no_value(arg, self.n_up))
-            return
+        """p(rint) or pp EXPRESSION: print the value of an expression over the variables and the
+        names of the module, or of a name that is shown, such as: derivative of h."""
+        self._say(self._evaluated(arg))
+
+    def do_whatis(self, arg: str) -> None:
+        """whatis EXPRESSION: print the type and the range of its value."""
+        self._say(self._evaluated(arg, step_views.summarize))
+
+    def _evaluated(self, arg: str, as_text: Callable[[Any], str] = str) -> str:
+        """Return the value of what the user typed, as text, or why it has none."""
         try:
-            value = eval(arg, names)
+            with self.session.having_values(self.n_up) as names:
+                if arg in names:
+                    return as_text(names[arg])
+                if arg.startswith(step_views.SHOWN_NAMES):  # such as: derivative of h
+                    return self.session.why_no_value(arg, self.n_up)
+                return as_text(eval(arg, names))
         except NameError as error:
-            self._say(self.session.why_no_value(str(error.name), self.n_up) or
-                      f"NameError: {error}: neither a command nor a variable; vars lists these")
-            return
+            return self.session.why_no_value(str(error.name), self.n_up) or \
+                f"NameError: {error}: neither a command nor a variable; vars lists these"
+        except LeakedTracerError:
+            return f"{arg} has no value here: an array that it reads is not computed yet, is not " \
+                "needed for the result, or is one example of a batch"
+        except SyntaxError as error:
+            return "a variable keeps its value: the graph is traced; change it in the source" \
+                if _is_statement(arg) else f"SyntaxError: {error}"
         except Exception as error:  # what the user typed
-            self._say(f"{type(error).__name__}: {error}")
-            return
-        self._say(value)
+            return f"{type(error).__name__}: {error}"
+
+    def do_display(self, arg: str) -> None:
+        """display [EXPRESSION]: print its value at each stop. Without one: list them."""
+        if arg and arg not in self.displayed:
+            self.displayed.append(arg)
+        for expression in [arg] if arg else self.displayed:
+            self._say(f"display {expression}: {self._evaluated(expression)}")
+
+    def do_undisplay(self, arg: str) -> None:
+        """undisplay [EXPRESSION]: print its value no longer; without one, of none."""
+        self.displayed = [e for e in self.displayed if arg and e != arg]
+
+    def do_args(self, arg: str) -> None:
+        """args: list the arguments of this function."""
+        names = self.session.arguments(self.n_up) if self.session.current else []
+        self._list({name: x for name, x in self._variables().items()
+                    if name.partition("[")[0].partition(".")[0] in names})
 
     def do_vars(self, arg: str) -> None:
         """v(ars) [NAME]: list the variables of this function; with a name, print its value."""
         if arg:
             self.do_print(arg)
-            return
-        for name, value in self._variables().items():
-            self._say(f"   {name} = {step_views.summarize(value)}")
+        else:
+            self._list(self._variables())
+
+    def _list(self, variables: dict[str, Any]) -> None:
+        shapes = self.session.shapes(self.n_up) if variables else {}
+        for name, value in variables.items():
+            self._say(f"   {name} = {step_views.summarize(value, shapes.get(name))}")
 
     def do_where(self, arg: str) -> None:
         """w(here): show the lines whose calls led here, the current one last; ">" is at the one
@@ -204,12 +278,23 @@ class StepPrompt(cmd.Cmd):
     do_s, do_n, do_o, do_r, do_c, do_continue = do_step, do_next, do_out, do_run, do_run, do_run
     do_b, do_p, do_v, do_w, do_q = do_break, do_print, do_vars, do_where, do_quit
     do_cl, do_l, do_u, do_d = do_clear, do_list, do_up, do_down
+    do_pp, do_shell, do_bt, do_ll, do_exit = do_print, do_print, do_where, do_list, do_quit
+    do_return, do_unt, do_cont = do_out, do_until, do_run
+
+
+def _is_statement(text: str) -> bool:
+    """Whether a text that is no expression is a statement, such as an assignment."""
+    try:
+        compile(text, "<typed>", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def interact(session: StepSession, **streams: Any) -> None:
     """Run the prompt on a session, on the terminal or on ``stdin`` and ``stdout``."""
     prompt = StepPrompt(session, **streams)
-    prompt._say(f"{session.name}: {', '.join(COMMANDS)}; help explains them.\n"
+    prompt._say(f"{session.name}: {', '.join(_SHOWN_FIRST)}; help explains all.\n"
                 "The arrow is at the line that has just run: its values follow.")
     prompt._show(session.current or session.step())
     at_prompt = not session.done

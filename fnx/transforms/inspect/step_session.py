@@ -6,10 +6,10 @@ to breakpoints. How a stop prints is in ``step_views``, the prompt in ``step_pro
 
 from __future__ import annotations
 
-import ast
 import builtins
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -17,169 +17,23 @@ import numpy as np
 
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import to_concrete
+from fnx.core.array.array import Array
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.levels import interp
 from fnx.core.levels.line_steps import Caller, LineSteps, Visit
 from fnx.core.levels.nan_debugger import decode_values
 from fnx.core.scope import scope
+from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError
 from fnx.core.tracing.line_recorder import LineRecorder
 from fnx.core.tracing.trace import ClosedFunction, function_name, trace
 from fnx.transforms.dispatch.signature import ArgFlattener
 from fnx.transforms.inspect import step_views
+from fnx.transforms.inspect.step_breakpoints import Breakpoint, Condition, names_in
+from fnx.transforms.inspect.step_values import ForwardValues, FrameValues, TracedArrays
 from fnx.transforms.inspect.step_views import Step
 
-Condition = str | Callable[[Step], Any] | None
-Numbers = tuple[int | None, ...]  # of the iterations around a line
-
 KINDS = "derivative of ", "tangent of "
-MAX_KEPT = 256 << 20  # bytes of values that stay for derivatives
-
-
-class Breakpoint:
-    """Where to stop, and when.
-
-    Attributes:
-        location: "" for any line, a line number, "file.py:12" or the name of a function.
-        condition: "nan", "inf", a Python expression over variables, or a function of the step.
-        error: what the expression raised at the last stop, as text; "" if nothing.
-        unknown: the name without a value, as text, if no line had one so far.
-    """
-
-    def __init__(self, location: int | str = "", condition: Condition = None) -> None:
-        self.location, self.condition, self.error = str(location), condition, ""
-        self.unknown, self._was_evaluated = "", False
-        self.code: CodeType | None = None
-        if isinstance(condition, str) and condition not in ("nan", "inf"):
-            try:
-                self.code = compile(condition, "<condition>", "eval")
-            except (SyntaxError, ValueError) as error:
-                raise ArgumentError(
-                    f"expected an expression after 'if', got {condition!r}: {error}",
-                    hint="write an expression over variables, such as h.max() > 10") from None
-
-    def __repr__(self) -> str:
-        when = "" if self.condition is None else f" if {self.condition}"
-        return f"{self.location or 'any line'}{when}"
-
-    def is_at(self, file: str, line: int, function: str) -> bool:
-        """Whether a line of a function is where to stop."""
-        name, _, number = self.location.rpartition(":")
-        return not self.location or self.location == function or \
-            number == str(line) and file.endswith(name)
-
-    def holds(self, step: Step, names: Callable[[], dict[str, Any]]) -> bool:
-        """Whether to stop at a step, by the names that an expression may use there.
-
-        As in Python's debugger, an expression that raises stops, and ``error`` says what it raised.
-        It does not stop where a variable of the expression has no value yet.
-        """
-        if not self.is_at(step.file, step.line, step.function):
-            return False
-        if self.condition is None:
-            return True
-        if isinstance(self.condition, str) and self.code is None:
-            return step.has(self.condition)
-        if self.code is None:
-            assert callable(self.condition)
-            return bool(np.any(self.condition(step)))
-        try:
-            holds = bool(np.any(eval(self.code, names() | {"step": step})))
-        except Exception as error:  # of the user's expression
-            text = f"{type(error).__name__}: {error}"
-            if isinstance(error, NameError):
-                self.unknown = "" if self._was_evaluated else text
-                return False
-            self.error = text
-            return True
-        self.unknown, self._was_evaluated = "", True
-        return holds
-
-
-def names_in(expression: str) -> list[str]:
-    """Return the names that an expression reads and does not bind itself.
-
-    >>> names_in("h.max() > 1 and all(x > low for x in h)")
-    ['all', 'h', 'low']
-    """
-    nodes = [*ast.walk(ast.parse(expression.strip(), mode="eval"))]
-    names = [n for n in nodes if isinstance(n, ast.Name)]
-    bound = {n.id for n in names if not isinstance(n.ctx, ast.Load)} | {
-        n.arg for n in nodes if isinstance(n, ast.arg)}
-    return list(dict.fromkeys([n.id for n in names if n.id not in bound]))
-
-
-class FrameValues:
-    """The values of a function's variables in one of its calls and one iteration of the loops.
-
-    Attributes:
-        iteration: counts the iterations of all loops; 0 outside of loops.
-        values: variable -> value.
-        visits: the lines that have run, by number.
-        n_bytes: of the values.
-        missing: why values of lines before their derivative are not there; "" if they are.
-    """
-
-    def __init__(self, iteration: int) -> None:
-        self.iteration = iteration
-        self.values: dict[str, Any] = {}
-        self.visits: set[int] = set()
-        self.n_bytes = 0
-        self.missing = ""
-
-    def add(self, step: Step) -> int:
-        """Add the values of a line; return how many bytes they have."""
-        n_bytes = sum([x.nbytes for x in step.values.values()])
-        self.visits.add(step.visit.number)
-        self.values |= step.values | step.constants
-        self.n_bytes += n_bytes
-        return n_bytes
-
-
-class ForwardValues:
-    """The values of functions and iterations, for the derivatives of their lines.
-
-    A derivative comes when its function has returned, in loops when all iterations have run. An
-    iteration is known by the numbers of the user's loops around it, so the values of a function
-    that runs several times in one are none's. Values beyond MAX_KEPT bytes are let go, those of the
-    first iterations first: derivatives begin with the last.
-    """
-
-    def __init__(self, visits: Iterable[Visit], runs_of: Mapping[int, int]) -> None:
-        kinds = [visit for visit in visits if visit.kind and runs_of.get(visit.number)]
-        self._frames = {visit.frame for visit in kinds}
-        self._repeated = {visit.frame for visit in kinds if runs_of[visit.number] > 1}
-        self._values: dict[tuple[int, Numbers], FrameValues] = {}
-        self._n_bytes = 0
-        self._was_full = False
-
-    def add(self, frame: int, numbers: Numbers, values: FrameValues) -> None:
-        """Add the values of a function that begins."""
-        if frame not in self._frames or None in numbers:
-            return
-        if (frame, numbers) in self._values:
-            self._repeated.add(frame)
-        self._values[frame, numbers] = values
-
-    def added(self, n_bytes: int) -> None:
-        """Count bytes of values, and let the first ones go if there are too many."""
-        self._n_bytes += n_bytes
-        while self._n_bytes > MAX_KEPT and len(self._values) > 1:
-            self._n_bytes -= self._values.pop(next(iter(self._values))).n_bytes
-            self._was_full = True
-
-    def at(self, frame: int, numbers: Numbers, iteration: int) -> FrameValues:
-        """Return the values of a function at the derivative of a line, in an iteration."""
-        values, before = FrameValues(iteration), self._values.get((frame, numbers))
-        if frame in self._repeated:
-            values.missing = "its function runs several times, this derivative is of one"
-        elif None in numbers:
-            values.missing = "the examples of a batch are at different iterations here"
-        elif before is not None:
-            values.values |= before.values
-        elif self._was_full:
-            values.missing = f"only the last {MAX_KEPT >> 20} MiB of values before derivatives stay"
-        return values
 
 
 class StepSession:
@@ -206,6 +60,8 @@ class StepSession:
         lines = LineSteps(
             closed.function, recorder.visits_of, recorder.visits, recorder.closings)
         self._stops = lines.run(closed.function, args)
+        self._traced = TracedArrays(recorder.holders, recorder.visits_of, dict(zip(
+            recorder.closings[closed.function][-1].sources, args)))
         self._count = 0
         self._variables: dict[tuple[int, int], FrameValues] = {}
         self._forward = ForwardValues(recorder.visits.values(), lines.runs_of(closed.function))
@@ -240,6 +96,8 @@ class StepSession:
             return None
         self._count += 1
         step = self.current = Step(stop, self._count)
+        for b in self.breakpoints:
+            b.n_reached += b.is_at_step(step)
         self._frame = step.depth, stop.visit.frame
         for key in [key for key in self._variables if key[0] > step.depth]:
             del self._variables[key]
@@ -278,28 +136,34 @@ class StepSession:
         """
         extra = [] if location is None and condition is None else [
             self._breakpoint(location or "", condition)]
-        active = [*extra, *self.breakpoints]
-        for b in active:
+        self.breakpoints += extra
+        for b in self.breakpoints:
             b.error = ""
-        step = self._run_to(lambda step: any(b.holds(step, self.names) for b in active))
-        errors = [(b.condition, b.error if step else b.unknown) for b in active]
-        notes = [f"condition {condition!r}: {error}" for condition, error in errors if error]
-        if step is not None:
-            step.notes = tuple(notes)
-        self._notes = notes
+        try:
+            step = self._run_to(lambda step: any(
+                b.stops(step, self.evaluate) for b in self.breakpoints))
+            if step is not None:
+                step.notes = tuple([f"condition {b.condition!r}: {b.error}"
+                                    for b in self.breakpoints if b.error])
+        finally:
+            for b in self.breakpoints[:]:
+                if b in extra and not self.done or b.once and b.n_stops:
+                    self.breakpoints.remove(b)
         return step
 
-    def break_at(self, location: int | str = "", condition: Condition = None) -> Breakpoint:
-        """Add a breakpoint, for ``run``; arguments as there.
+    def break_at(self, location: int | str = "", condition: Condition = None, *,
+                 once: bool = False) -> Breakpoint:
+        """Add a breakpoint, for ``run``; arguments as there. ``once``: only for its first stop.
 
         Raises:
             ArgumentError: no line of the function is there, or the condition is no expression.
         """
-        self.breakpoints.append(self._breakpoint(location, condition))
+        self.breakpoints.append(self._breakpoint(location, condition, once))
         return self.breakpoints[-1]
 
-    def _breakpoint(self, location: int | str, condition: Condition) -> Breakpoint:
-        added = Breakpoint(location, condition)
+    def _breakpoint(self, location: int | str, condition: Condition, once: bool = False
+                    ) -> Breakpoint:
+        added = Breakpoint(location, condition, once=once)
         if not any(added.is_at(*v.loc, v.function) for v in self._visits.values()):
             functions = dict.fromkeys([v.function for v in self._visits.values()])
             raise ArgumentError(
@@ -328,8 +192,15 @@ class StepSession:
 
     def first_nan(self) -> Step | None:
         """Go to the next line whose values have a NaN, or whose derivative is infinite, over
-        breakpoints: an infinite derivative, of sqrt at 0 for example, becomes a NaN elsewhere."""
-        return self._run_to(lambda step: step.has("inf" if step.kind else "nan"))
+        breakpoints: an infinite derivative, of sqrt at 0 for example, becomes a NaN elsewhere.
+
+        A NaN inside of a line counts, even if no variable has it: the step says which op made it.
+        """
+        start = self._count
+        step = self._run_to(lambda step: step.has("inf" if step.kind else "nan"))
+        if step is None:
+            self._notes = [f"no NaN and no infinite derivative{start and f' after step {start}'}"]
+        return step
 
     def _run_to(self, holds: Callable[[Step], bool]) -> Step | None:
         self.stop_soon = False
@@ -383,7 +254,30 @@ class StepSession:
             return {"np": np}
         visit = self._visit_of(n_up)
         module = {name: x for name, x in visit.module.items() if name not in visit.names}
-        return {"np": np} | module | self.known_variables(n_up)
+        return {"np": np} | module | {"step": self.current} | self.known_variables(n_up)
+
+    def evaluate(self, expression: str | CodeType, n_up: int = 0) -> Any:
+        """Evaluate an expression with the names that it may use; an array is a NumPy array."""
+        with self.having_values(n_up) as names:
+            value = eval(expression, names)
+            return np.asarray(value) if type(value) is Array else value
+
+    @contextlib.contextmanager
+    def having_values(self, n_up: int = 0) -> Iterator[dict[str, Any]]:
+        """Return the names that an expression may use; traced arrays that these reach have their
+        values at this line meanwhile. Transformed functions run as Python, since compiled code
+        would remember the values."""
+        names, step = self.names(n_up), self.current
+        if step is None:
+            yield names
+            return
+        assigned = dict(self._variables[self._frame].assigned)
+        for caller in step.callers:
+            assigned |= self._values_of(caller).assigned | {
+                (caller.visit.number, name): x for name, x in caller.arguments}
+        roots = [x for name, x in names.items() if name in self._visit_of(n_up).names]
+        with self._traced.having_values(roots, assigned, step), override(disable_jit=True):
+            yield names
 
     def known_variables(self, n_up: int = 0) -> dict[str, Any]:
         """The variables of the current function or of one of its callers, also those that hold no
@@ -430,6 +324,18 @@ class StepSession:
                 held |= line.held
         return held
 
+    def shapes(self, n_up: int = 0) -> dict[str, tuple[Any, ...]]:
+        """The shapes of variables as their function sees them, without the batch of vmap."""
+        visit = self._visit_of(n_up)
+        lines = [v for v in self._lines_of.get(visit.frame, ())
+                 if visit.kind or v.number <= visit.number]
+        return {name: shape for line in lines for name, shape in line.shapes.items()}
+
+    def arguments(self, n_up: int = 0) -> list[str]:
+        """The names of the arguments of the current function, or of one of its callers."""
+        lines = self._lines_of.get(self._visit_of(n_up).frame, ())
+        return [*lines[0].held_before] if lines else []
+
     @property
     def result(self) -> Any:
         """The result of the function; runs the remaining lines."""
@@ -447,8 +353,9 @@ class StepSession:
                 "none of its lines is in a file of yours (outside of installed libraries)"
             return f"{self.name}: not started; {how}"
         paths = tree.paths(self._closed.out_tree)
+        notes = [*self._notes, *filter(None, [b.why_never() for b in self.breakpoints])]
         return "\n".join([f"{self.name}: returned after {self._count} steps",
-                          *[f"   {note}" for note in self._notes]] + [
+                          *[f"   {note}" for note in notes]] + [
             f"   result{tree.keystr(path)} = {step_views.summarize(x)}"
             for path, x in zip(paths, self._outs)])
 

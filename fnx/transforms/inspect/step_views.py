@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -48,6 +49,7 @@ class Step:
         depth: how many functions are around it.
         number: counts the steps from 1.
         notes: what conditions of breakpoints raised here.
+        nan: the op that made the first NaN in the line.
         visit: its execution while tracing.
     """
 
@@ -59,11 +61,14 @@ class Step:
         self.constants, self.number = dict(visit.constants), number
         self.loops: tuple[Iteration, ...] = stop.loops
         self.callers: tuple[Caller, ...] = stop.callers[::-1]
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = () if stop.nan is None else (
+            f"{stop.nan.text} in this line",)
+        self.nan = stop.nan
 
     def has(self, check: str) -> bool:
         """Whether a value has a "nan", or an "inf" or a NaN."""
-        return any(bool(is_bad(x, check).any()) for x in self.values.values())
+        return self.nan is not None or any(
+            bool(is_bad(x, check).any()) for x in self.values.values())
 
     def __repr__(self) -> str:
         return as_text(self)
@@ -72,12 +77,17 @@ class Step:
         return as_html(self)
 
 
-def summarize(value: Any) -> str:
-    """Return type and contents of an array in one line; any other object as it is, but short."""
+def summarize(value: Any, shape: tuple[Any, ...] | None = None) -> str:
+    """Return type and contents of an array in one line; any other object as it is, but short.
+
+    ``shape`` is that of one example, if the array may be a batch of them.
+    """
     if not isinstance(value, np.ndarray | np.generic):
         return reprlib.repr(value)
     array = decode_values(value)
     kind = f"{as_dtype(np.asarray(value).dtype).name}{list(array.shape)}"
+    if shape is not None and array.ndim > len(shape) and math.prod(shape):
+        kind += f" (batch of {array.size // math.prod(shape)}, each {list(shape) or 'a number'})"
     if array.size <= MAX_SHOWN:
         text = np.array2string(array, precision=5, separator=" ").replace("\n", "")
         return f"{kind}  {text}"
@@ -188,7 +198,8 @@ def as_text(step: Step) -> str:
     """Return a step as text: where it is, the lines around it, its values."""
     rows = [headline(step), *step.notes, *source_text(step)]
     width = max(map(len, (*step.values, *step.constants)), default=0)
-    rows += [f"   {name:{width}} = {summarize(x)}" for name, x in step.values.items()]
+    rows += [f"   {name:{width}} = {summarize(x, step.visit.shape_of(name))}"
+             for name, x in step.values.items()]
     rows += [f"   {name:{width}} = {value!r}" for name, value in step.constants.items()]
     return "\n".join(rows)
 
@@ -205,7 +216,8 @@ def as_html(step: Step) -> str:
         f"<b>{n:4}  {escape(text)}</b>" if is_current else f"{n:4}  {escape(text)}"
         for n, text, is_current in source_lines(step)])
     cell = '<td style="text-align: left; font-family: monospace">'
-    rows = [f"<tr>{cell}{escape(name)}</td>{cell}{escape(summarize(x))}</td>"
+    rows = [f"<tr>{cell}{escape(name)}</td>"
+            f"{cell}{escape(summarize(x, step.visit.shape_of(name)))}</td>"
             f"<td>{histogram(decode_values(x))}</td></tr>" for name, x in step.values.items()]
     rows += [f"<tr>{cell}{escape(name)}</td>{cell}{escape(repr(value))}</td><td></td></tr>"
              for name, value in step.constants.items()]

@@ -16,7 +16,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.ir.uop import interned_nodes
 from fnx.core.support.line_visits import LineVisit, recording
-from fnx.transforms.inspect import step_prompt, step_session
+from fnx.transforms.inspect import step_prompt, step_values
 from fnx.transforms.inspect.step_session import StepSession
 from tests.helpers import assert_same
 
@@ -125,7 +125,7 @@ def test_values_of_forward_lines_are_those_of_one_call_or_none() -> None:
 
 
 def test_few_values_of_forward_lines_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_session, "MAX_KEPT", 50)
+    monkeypatch.setattr(step_values, "MAX_KEPT", 50)
     session = fnx.debug.step(fnx.value_and_grad(loss))(W, X)
     numbers = [step.loops[-1].number for step in session
                if step.kind and step.loops and "c" in session.variables]
