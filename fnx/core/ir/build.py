@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from fnx.core.ir import dtypes, low_precision, op_args, ops
+from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
@@ -433,6 +434,7 @@ def function(outs: Iterable[UOp], n_params: int, name: str = "") -> UOp:
     return UOp(ops.FUNCTION, dtypes.void, tuple(outs), op_args.Function(name, n_params))
 
 
+@memoized
 def params(fn: UOp) -> dict[int, UOp]:
     """Return the PARAMs that a FUNCTION reads, by slot."""
     return {node.arg.slot: node for node in toposort(fn.src) if node.op is ops.PARAM}

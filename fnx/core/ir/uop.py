@@ -358,17 +358,6 @@ def copy_locs(new: UOp, *old: UOp) -> UOp:
     return new
 
 
-def merge_locs(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Return a node with other operands and the locations of both (for ``rebuild``).
-
-    The result may exist already, made from other lines of the user's code: merge the locations.
-    """
-    rebuilt = node.with_operands(src)
-    if rebuilt.locs != node.locs:
-        _add_locs(rebuilt, node.locs)
-    return rebuilt
-
-
 def _add_locs(node: UOp, locs: tuple[Location, ...]) -> None:
     """Add locations to those of a node. Of too many, the first and the latest are kept."""
     new = tuple([loc for loc in locs if loc not in node.locs])
@@ -441,9 +430,10 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
             src = node.src if node.op.is_isolated else tuple([done[s] for s in node.src])
             replacement = None if visit is None else visit(node, src)
             if replacement is None:
-                done[node] = node.with_operands(src)
-            else:
-                done[node] = copy_locs(replacement, node)
+                replacement = node if src == node.src else node.with_operands(src)
+            elif replacement is not node:
+                copy_locs(replacement, node)
+            done[node] = replacement
             if composites and node.composite is not None:
                 _copy_composite(node.composite, node, done)
     finally:
@@ -454,7 +444,7 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
 def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UOp]:
     """Replace nodes in graphs; replacements are not searched again."""
     recorder = recording.recorder
-    visit = merge_locs if recorder is None else recorder.with_operands
+    visit = None if recorder is None else recorder.with_operands
     return rebuild(roots, visit, replacements, composites=True)
 
 

@@ -268,12 +268,7 @@ def _call(node: UOp) -> bool:
 
 def _takes(body: UOp, args: Sequence[tuple[Shape, dtypes.DType]]) -> bool:
     return body.op is ops.FUNCTION and body.arg.n_params == len(args) and all(
-        args[i] == (p.shape, p.dtype) for i, p in _params(body).items())
-
-
-@memoized  # once per FUNCTION, not per call
-def _params(body: UOp) -> dict[int, UOp]:
-    return build.params(body)
+        args[i] == (p.shape, p.dtype) for i, p in build.params(body).items())
 
 
 @memoized

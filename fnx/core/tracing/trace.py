@@ -27,7 +27,7 @@ from fnx.core.array.arguments import positional_name
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, op_args, ops
-from fnx.core.ir.uop import UOp, current_loc, merge_locs, rebuild, toposort
+from fnx.core.ir.uop import UOp, current_loc, rebuild, toposort
 from fnx.core.scope import scope
 from fnx.core.scope.callbacks import Handle
 from fnx.core.support.config import config
@@ -320,8 +320,8 @@ at_fork(in_child=_enable_gc_in_child)
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
-          front: bool = False, last: Sequence[UOp] = (), whole: Container[UOp] = frozenset(),
-          lines: bool = False) -> tuple[UOp, list[UOp]]:
+          front: bool = False, last: Sequence[UOp] = (), whole: Container[UOp] = frozenset()
+          ) -> tuple[UOp, list[UOp]]:
     """Return the FUNCTION of ``outs`` over ``leaves``, and its captures.
 
     Args:
@@ -333,7 +333,6 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         front: the captures come before the explicit parameters.
         last: leaves that become the last parameters, after the captures.
         whole: nodes of other traces that are captured themselves, instead of their sources.
-        lines: with ``numbers``: existing nodes get these locations, too.
 
     Returns:
         The FUNCTION, with the captures as its last (or first) parameters; and the captures.
@@ -370,10 +369,8 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures += handles
     order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
-    visit = None if eager and not lines else merge_locs
     recorder = recording.recorder
-    if recorder is not None:
-        visit = recorder.closing(order)
+    visit = None if recorder is None else recorder.closing(order)
     function = build.function(rebuild(outs, visit, params, not eager), len(params), name)
     if recorder is not None:
         recorder.close(function)
@@ -447,7 +444,7 @@ def inline_function(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
 def inline_nodes(fn: UOp, nodes: Sequence[UOp], known: Mapping[UOp, UOp]) -> list[UOp]:
     """Return nodes of a FUNCTION with ``known`` in the place of its PARAMs."""
     recorder = recording.recorder
-    visit = merge_locs if recorder is None else recorder.inlining(fn, known)
+    visit = None if recorder is None else recorder.inlining(fn, known)
     return rebuild(nodes, visit, known, composites=True)
 
 

@@ -333,8 +333,7 @@ class EagerEvaluator(ExecutableCache):
                 math.prod(nodes[0].shape) * nodes[0].dtype.itemsize)) is not None:
             return [zeros]
         if config.check or config.check_index:  # errors need source locations
-            fn, captures = trace.preserving_locs(trace.close, nodes, (), numbers=MAX_CONSTS,
-                                                 lines=True)
+            fn, captures = trace.preserving_locs(trace.close, nodes, (), numbers=MAX_CONSTS)
         else:
             fn, captures = trace.close(nodes, (), numbers=MAX_CONSTS)
         try:
