@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ def _if(n: Node, condition: Value, *, then_branch: Any = None, else_branch: Any 
         lambda: [to_array(x) for x in n.subgraph(else_branch, ())]))
 
 
+_UNROLLED = 256  # iterations at most; further ones are those of a SCAN or WHILE
+_ENDLESS = 1 << 31  # iterations without a condition, which is more than any program waits for
+
+
 @op("Loop")
 def _loop(n: Node, trips: Value, condition: Value, *carries: Value, body: Any = None) -> Value:
     count = None if trips is None else n.constant_or_none(trips)
@@ -33,37 +38,60 @@ def _loop(n: Node, trips: Value, condition: Value, *carries: Value, body: Any = 
     state, rows, t = list(carries), list[list[Value]](), 0
     while go is not None and (trips is None or count is not None):
         if not go.item() or count is not None and t >= count.item():
-            return _with_rows(n, state, rows, body, len(carries))
+            return *state, *_stacked(n, rows, len(body.outputs) - 1 - len(carries))
+        if t == _UNROLLED:
+            break
         test, *results = n.subgraph(
             body, [np.asarray(t, np.int64), np.asarray(True), *state], t)
         state, t = results[:len(carries)], t + 1
         rows.append(results[len(carries):])
         go, condition = n.constant_or_none(test), test
-    return _while(n, trips, condition, state, body, t)
+    if len(body.outputs) - 1 == len(carries):
+        return _while(n, trips, condition, state, body, t)
+    if count is None or go is None or count.item() >= _ENDLESS:
+        raise n.refuse("the number of iterations is traced, so the size of what it stacks is not "
+                       "known", "call the model outside of jit, vmap and grad")
+    return _rest(n, count.item(), state, rows, body)
 
 
-def _with_rows(n: Node, state: list[Value], rows: list[list[Value]], body: Any, carries: int
-               ) -> Value:
-    scanned = len(body.outputs) - 1 - carries
+def _stacked(n: Node, rows: list[list[Value]], scanned: int) -> list[Array]:
     if scanned and not rows:
         raise n.refuse("expected at least one iteration, as the shapes of what it stacks come "
                        "from its body")
-    return *state, *[jnp.stack([to_array(row[i]) for row in rows]) for i in range(scanned)]
+    return [jnp.stack([to_array(row[i]) for row in rows]) for i in range(scanned)]
+
+
+def _rest(n: Node, count: int, carries: Sequence[Value], rows: list[list[Value]], body: Any
+          ) -> Value:
+    """Return the results of a loop whose first iterations are unrolled: ``rows`` are theirs."""
+    def step(carry: Any, t: Any) -> Any:
+        test, *results = n.subgraph(body, [t, np.asarray(True), *carry], t)
+        known = n.constant_or_none(test)
+        if known is None or not known.item():
+            raise n.refuse(f"expected a condition that is a constant, as the loop stacks rows of "
+                           f"more than {_UNROLLED} iterations")
+        arrays = [to_array(x) for x in results]
+        return arrays[:len(carry)], arrays[len(carry):]
+
+    state, more = lax.scan(step, [to_array(x) for x in carries],
+                           jnp.arange(len(rows), count, dtype=np.int64))
+    return *state, *[jnp.concatenate(pair) for pair in zip(_stacked(n, rows, len(more)), more)]
 
 
 def _while(n: Node, trips: Value, condition: Value, carries: Any, body: Any, start: int
            ) -> Value:
-    if len(body.outputs) - 1 > len(carries):
-        raise n.refuse("the number of iterations is traced, so the size of what it stacks is not "
-                       "known", "call the model outside of jit, vmap and grad")
     limit = None if trips is None else jnp.reshape(to_array(trips), ())
+    count = None if trips is None else n.constant_or_none(trips)
+    ends = trips is not None and (count is None or count.item() < _ENDLESS)
 
     def more(carry: Any) -> Array:
         t, go = carry[:2]
         return go if limit is None else jnp.logical_and(go, t < limit)
 
     def step(carry: Any) -> Any:
-        test, *results = n.subgraph(body, [carry[0], carry[1], *carry[2:]], carry[0])
+        test, *results = n.subgraph(body, [carry[0], np.asarray(True), *carry[2:]], carry[0])
+        if not ends and n.constant_or_none(test) is not None:
+            raise n.refuse("expected a loop that ends, got one whose condition is a constant")
         return [carry[0] + 1, jnp.reshape(to_array(test), ()).astype(bool),
                 *[to_array(x) for x in results]]
 

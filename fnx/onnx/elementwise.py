@@ -59,6 +59,8 @@ def _div(n: Node, x: Value, y: Value) -> Value:
     if not n.known:
         return to_array(x) / to_array(y) if type_of(x).is_inexact else \
             lax.div(*jnp.broadcast_arrays(to_array(x), to_array(y)))
+    if object in (x.dtype, y.dtype):
+        return x // y  # of lengths, which are not negative
     if np.issubdtype(x.dtype, np.integer):
         return ((x - np.fmod(x, y)) // y).astype(x.dtype)
     return x / y

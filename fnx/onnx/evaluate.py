@@ -14,7 +14,7 @@ from fnx.core.support.errors import FnxError, ModelError, TracedValueError
 from fnx.core.support.process import lazy_import
 from fnx.onnx.graphs import Graph, GraphBuilder, Step, default_attributes, find_schema
 from fnx.onnx.registry import attributes_of
-from fnx.onnx.types import FORMATS, Value, dtype_of, elem_type_of, type_of
+from fnx.onnx.types import FORMATS, Value, dtype_of, elem_type_of, known, type_of
 
 helper = lazy_import("onnx.helper")
 
@@ -69,7 +69,7 @@ class Scope:
         results = node.run()
         for name, value in zip(step.proto.output, results):
             if name:
-                self.values[name] = np.asarray(value) if isinstance(value, np.generic) else value
+                self.values[name] = known(value)
                 if node.result_format in FORMATS:
                     self.formats[name] = node.result_format
 
@@ -115,6 +115,9 @@ class Node:
             if not isinstance(e, ModelError):
                 e.add_note(f"in {step}")
             raise
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError,
+                ValueError) as e:  # of NumPy and Python: attributes or constants that do not fit
+            raise self.refuse(f"{type(e).__name__}: {e}") from e
         return list(result) if isinstance(result, tuple) else [result]
 
     def constant(self, i: int) -> np.ndarray[Any, Any]:
@@ -169,8 +172,9 @@ class Node:
         """Return the function of an operator whose body depends on the types of its inputs."""
         step = self.step
         schema = find_schema(step.proto, step.version)
-        types = [helper.make_tensor_type_proto(t or elem_type_of(x), x.shape).SerializeToString()
-                 if x is not None else b"" for x, t in zip(self.inputs, self.formats)]
+        types = [b"" if x is None else helper.make_tensor_type_proto(
+            t or elem_type_of(x), [d if type(d) is int else str(d) for d in x.shape]
+            ).SerializeToString() for x, t in zip(self.inputs, self.formats)]
         version = max([v for v in schema.context_dependent_function_opset_versions
                        if v <= step.version] or [step.version])
         text = schema.get_context_dependent_function_with_opset_version(

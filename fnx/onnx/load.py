@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fnx.core.array.array import Array
-from fnx.core.support.errors import ModelError
+from fnx.core.rewriting.dimensions import Dim, dim
+from fnx.core.support.errors import FnxError, ModelError
 from fnx.core.support.process import lazy_import
 from fnx.onnx.evaluate import Call, Scope, check_dtype, input_shapes_agree
 from fnx.onnx.graphs import FIRST_OPSET, Graph, GraphBuilder
@@ -42,22 +46,35 @@ def load(model: Any) -> OnnxFunction:
     >>> f(jnp.asarray([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    proto, path = _read(model)
-    builder = GraphBuilder(proto, TensorReader(path.parent if path else None))
-    _check_versions(proto)
-    graph = builder.graph(proto.graph)
-    builder.raise_unknown()
+    in_memory = isinstance(model, onnx.ModelProto | bytes | bytearray | memoryview)
+    path = None if in_memory else Path(model)
+    with _errors_in(path):
+        proto = _read(model, path)
+        builder = GraphBuilder(proto, TensorReader(path.parent if path else None))
+        _check_versions(proto)
+        graph = builder.graph(proto.graph)
+        builder.raise_unknown()
+        try:
+            checker.check_model(str(path) if path else proto)
+        except checker.ValidationError as e:
+            raise ModelError(f"expected a valid model: {e}") from None
+        return OnnxFunction(proto, graph, builder, path)
+
+
+@contextlib.contextmanager
+def _errors_in(path: Path | None) -> Iterator[None]:
+    """Errors of fnx have a note with the file."""
     try:
-        checker.check_model(str(path) if path else proto)
-    except checker.ValidationError as e:
-        raise ModelError(f"expected a valid model: {e}") from None
-    return OnnxFunction(proto, graph, builder)
+        yield
+    except FnxError as e:
+        if path is not None:
+            e.add_note(f"in the file {path}")
+        raise
 
 
-def _read(model: Any) -> tuple[Any, Path | None]:
+def _read(model: Any, path: Path | None) -> Any:
     if isinstance(model, onnx.ModelProto):
-        return model, None
-    path = None if isinstance(model, bytes | bytearray | memoryview) else Path(model)
+        return model
     data = path.read_bytes() if path else bytes(model)
     proto = onnx.ModelProto()
     try:
@@ -67,7 +84,7 @@ def _read(model: Any) -> tuple[Any, Path | None]:
                          f"{len(data)} bytes that are none: {e}") from None
     if not proto.ir_version or not proto.HasField("graph"):
         raise ModelError("expected an ONNX model, got one without a graph or a version")
-    return proto, path
+    return proto
 
 
 def _check_versions(proto: Any) -> None:
@@ -90,9 +107,13 @@ class OnnxFunction:
         params: name -> initializer, for all of a float type that no shape depends on. ``f(x,
             params=p)`` computes with others, so ``grad(lambda p: loss(f(x, params=p)))(f.params)``
             is the gradient by all parameters.
+        dynamic: input -> {axis: ``fnx.dim``} for its named dimensions: with
+            ``jit(f, dynamic=f.dynamic)``, one trace serves all lengths.
     """
 
-    def __init__(self, proto: Any, graph: Graph, builder: GraphBuilder) -> None:
+    def __init__(self, proto: Any, graph: Graph, builder: GraphBuilder, path: Path | None
+                 ) -> None:
+        self._path = path
         fixed = _read_while_tracing(graph)
         self.params: dict[str, Array] = {
             name: to_array(value) for name, value in graph.constants.items()
@@ -104,6 +125,15 @@ class OnnxFunction:
         self.inputs = tuple([n for n in graph.inputs if n not in graph.constants])
         self.outputs = graph.outputs
         self.__name__ = proto.graph.name or "model"
+        named = all(map(str.isidentifier, self.inputs))
+        self.dynamic = {name if named else i: lengths for i, name in enumerate(self.inputs)
+                        if (lengths := _lengths(self._declared[name]))}
+        if named:  # so that jit knows the inputs by their names
+            of_call = inspect.signature(type(self).__call__).parameters
+            self.__signature__ = inspect.Signature([
+                *[inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                  for n in self.inputs],
+                *[of_call[n] for n in ("params", "key") if n not in self.inputs]])
 
     def __repr__(self) -> str:
         return f"<OnnxFunction {self.__name__}({', '.join(self.inputs)})>"
@@ -133,7 +163,8 @@ class OnnxFunction:
                          if t.tensor_type.elem_type in FORMATS}
         graph = self._graph.replace(constants={
             **self._graph.constants, **self.params, **(params or {})}, inputs=tuple(inputs))
-        results = call.run(graph, list(inputs.values()))
+        with _errors_in(self._path):
+            results = call.run(graph, list(inputs.values()))
         arrays = [_export(x) for x in results]
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
@@ -163,6 +194,12 @@ class OnnxFunction:
                     shapes[name] = dims, bound[name].shape
         input_shapes_agree(shapes)
         return bound
+
+
+def _lengths(declared: Any) -> dict[int, Dim]:
+    """Return the named dimensions of an input by axis. An expression is a dimension by itself."""
+    return {axis: dim(re.sub(r"\W|^(?=\d)", "_", d.dim_param))
+            for axis, d in enumerate(declared.tensor_type.shape.dim) if d.dim_param}
 
 
 def _export(x: Any) -> Any:

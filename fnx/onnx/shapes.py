@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 import fnx.numpy as jnp
+from fnx.core.rewriting.dimensions import Dim
 from fnx.onnx.evaluate import Node
 from fnx.onnx.registry import op
-from fnx.onnx.types import FLOAT, Value, dtype_of, to_array
+from fnx.onnx.types import FLOAT, Value, dtype_of, known, to_array
 
 
-def ints(x: Value) -> tuple[int, ...]:
-    """Return the numbers of a value that is known."""
-    return tuple(int(i) for i in np.ravel(x))
+def ints(x: Value) -> tuple[Any, ...]:
+    """Return the numbers of a value that is known, and lengths that change as they are."""
+    return tuple(i if isinstance(i, Dim) else int(i) for i in np.ravel(x))
 
 
 # ---- shapes as values ---------------------------------------------------------------------------
@@ -23,12 +24,12 @@ def ints(x: Value) -> tuple[int, ...]:
 
 @op("Shape")
 def _shape(n: Node, x: Value, *, start: int = 0, end: int | None = None) -> Value:
-    return np.asarray(x.shape[start:end], np.int64)
+    return known(np.asarray(x.shape[start:end], object))
 
 
 @op("Size")
 def _size(n: Node, x: Value) -> Value:
-    return np.asarray(math.prod(x.shape), np.int64)
+    return known(math.prod(x.shape))
 
 
 @op("Constant")
@@ -47,7 +48,8 @@ def _constant(n: Node, *, value: Any = None, value_float: float | None = None,
 def _constant_of_shape(n: Node, shape: Value, *, value: Any = None) -> Value:
     fill = np.zeros(1, np.float32) if value is None else value[0]
     n.result_format = FLOAT if value is None else value[1]
-    if isinstance(fill, np.ndarray) and math.prod(ints(shape)) <= _FOLDED:
+    if isinstance(fill, np.ndarray) and shape.dtype != object \
+            and math.prod(ints(shape)) <= _FOLDED:
         return np.full(ints(shape), fill.reshape(()), fill.dtype)
     return jnp.broadcast_to(to_array(fill).reshape(()), ints(shape))
 
@@ -57,6 +59,9 @@ _FOLDED = 1 << 16  # elements of the largest tensor that is computed while traci
 
 @op("Range", static=(0, 1, 2))
 def _range(n: Node, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
+    if object in (start.dtype, limit.dtype, delta.dtype):
+        count = -(-(limit.item() - start.item()) // delta.item())
+        return to_array(start) + jnp.arange(count, dtype=jnp.int64) * to_array(delta)
     count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
     if count <= _FOLDED and start.dtype.kind in "iu":
         return start + np.arange(count, dtype=start.dtype) * delta
@@ -88,7 +93,7 @@ def _reshape(n: Node, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     if -1 in sizes and 0 in x.shape:
         rest = math.prod(d for d in sizes if d != -1)
         sizes[sizes.index(-1)] = math.prod(x.shape) // rest if rest else 0
-    if math.prod(sizes) != math.prod(x.shape) and -1 not in sizes:
+    if -1 not in sizes and math.prod(sizes) != math.prod(x.shape):
         raise n.refuse(f"expected a shape for {math.prod(x.shape)} elements, got {sizes}")
     return x.reshape(tuple(sizes))
 
@@ -126,8 +131,12 @@ def _transpose(n: Node, x: Value, *, perm: Any = None) -> Value:
 
 @op("Expand", static=(1,))
 def _expand(n: Node, x: Value, shape: Value) -> Value:
-    sizes = np.broadcast_shapes(x.shape, ints(shape))
-    return n.xp.broadcast_to(x, sizes)
+    wanted = ints(shape)
+    rank = max(x.ndim, len(wanted))
+    pairs = zip((1,) * (rank - x.ndim) + x.shape, (1,) * (rank - len(wanted)) + wanted)
+    sizes = [b if type(a) is int and a == 1 or type(b) is not int or b != 1 else a
+             for a, b in pairs]
+    return (jnp if object in (x.dtype, shape.dtype) else n.xp).broadcast_to(x, tuple(sizes))
 
 
 @op("Tile", static=(1,))
@@ -145,7 +154,9 @@ def _split(n: Node, x: Value, split: Value = None, *, axis: int = 0,
            num_outputs: int | None = None) -> Value:
     size = x.shape[axis]
     if split is None:
-        count = num_outputs or len(n.outputs)
+        count = len(n.outputs)
+        if num_outputs not in (None, count):
+            raise n.refuse(f"expected {num_outputs} outputs, got {count}")
         step = -(-size // count)
         sizes = [min(step, max(size - i * step, 0)) for i in range(count)]
     else:
@@ -167,16 +178,7 @@ def _slice(n: Node, x: Value, starts: Value, ends: Value, axes: Value = None,
     by = [1] * len(starts) if steps is None else ints(steps)
     index: list[Any] = [slice(None)] * x.ndim
     for axis, start, end, step in zip(over, ints(starts), ints(ends), by):
-        size = x.shape[axis]
-        first = start + size if start < 0 else start
-        last = end + size if end < 0 else end
-        if step > 0:
-            index[axis] = slice(min(max(first, 0), size), min(max(last, 0), size), step)
-        else:
-            last = min(max(last, -1), size - 1)
-            index[axis] = slice(min(max(first, -1), size - 1), None if last < 0 else last, step)
-            if first < 0:
-                index[axis] = slice(0, 0)
+        index[axis] = slice(start, end, step)
     return x[tuple(index)]
 
 

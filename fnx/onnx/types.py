@@ -15,6 +15,7 @@ import fnx.numpy as jnp
 from fnx.core.array.array import Array
 from fnx.core.ir import dtypes
 from fnx.core.ir.dtypes import DType
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ModelError
 from fnx.core.support.record import Record
 from fnx.numpy.bits import bitcast_convert_type
@@ -72,7 +73,7 @@ def dtype_of(elem_type: int) -> DType:
 
 def type_of(x: Value) -> DType:
     """Return the dtype of a value, as fnx's object."""
-    return dtypes.as_dtype(x.dtype)
+    return dtypes.int64 if x.dtype == object else dtypes.as_dtype(x.dtype)
 
 
 def elem_type_of(x: Value) -> int:
@@ -95,7 +96,23 @@ def held(data: np.ndarray[Any, Any], elem_type: int) -> Value:
 
 def to_array(x: Value) -> Array:
     """Return a value as an Array of its dtype: 64-bit data stay 64 bits wide."""
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        lengths = [jnp.asarray(d).astype(jnp.int64) for d in x.flat]
+        return jnp.reshape(jnp.stack(lengths), x.shape)
     return jnp.asarray(x, x.dtype) if isinstance(x, np.ndarray) else x
+
+
+def known(x: Value) -> Value:
+    """Return a result of NumPy as an array. Lengths that change are elements of type object.
+
+    >>> known(np.int64(3)).dtype, known(np.asarray([2, 3], object)).dtype
+    (dtype('int64'), dtype('int64'))
+    """
+    if isinstance(x, Dim | int | np.ndarray) and (not isinstance(x, np.ndarray)
+                                                  or x.dtype == object):
+        x = np.asarray(x, object)
+        return x if any(isinstance(d, Dim) for d in x.flat) else x.astype(np.int64)
+    return np.asarray(x) if isinstance(x, np.generic) else x
 
 
 def convert(x: Value, elem_type: int, saturate: bool = True, round_mode: str = "up") -> Value:
@@ -106,10 +123,10 @@ def convert(x: Value, elem_type: int, saturate: bool = True, round_mode: str = "
         if form.dtype.is_integer:
             return _wrap_integer(x, form)
         return round_to(x, form, saturate, round_mode)
-    if t is source:
+    if t is source or isinstance(x, np.ndarray) and x.dtype == object and t.is_integer:
         return x
-    if isinstance(x, np.ndarray) and t not in dtypes.LOW_PRECISION.values() and \
-            not (source.is_float and t.is_integer):
+    if isinstance(x, np.ndarray) and x.dtype != object and \
+            t not in dtypes.LOW_PRECISION.values() and not (source.is_float and t.is_integer):
         with np.errstate(over="ignore", invalid="ignore"):
             return x.astype(t.np)
     x = to_array(x)

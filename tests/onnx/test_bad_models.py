@@ -123,3 +123,38 @@ def test_text_is_refused() -> None:
     m.graph.output[0].type.tensor_type.elem_type = TensorProto.STRING
     with pytest.raises(ModelError, match="tensors of numbers"):
         fnx.onnx.load(m)(np.asarray(["a"]))
+
+
+def _loop(trips: int, stacks: bool) -> Any:
+    def info(name: str, t: int, shape: Any) -> Any:
+        return helper.make_tensor_value_info(name, t, shape)
+    nodes = [node("Identity", "on", "more"), node("Add", "v one", "next")]
+    outputs = [info("more", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, [1])]
+    if stacks:
+        nodes.append(node("Identity", "v", "row"))
+        outputs.append(info("row", TensorProto.FLOAT, [1]))
+    body = helper.make_graph(nodes, "body", [
+        info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, []),
+        info("v", TensorProto.FLOAT, [1])], outputs)
+    return model([node("Loop", "trips go x", "last rows" if stacks else "last", body=body)],
+                 {"x": [1]}, ["rows" if stacks else "last"],
+                 {"trips": np.int64(trips), "go": np.asarray(True), "one": np.ones(1, np.float32)})
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_loop_without_an_end_is_refused(stacks: bool) -> None:
+    x = np.zeros(1, np.float32)
+    with pytest.raises(ModelError, match="Loop node 'last"):
+        fnx.onnx.load(_loop(1 << 62, stacks))(x)
+    expected = np.arange(3000) if stacks else np.asarray(3000)
+    np.testing.assert_array_equal(np.ravel(fnx.onnx.load(_loop(3000, stacks))(x)), expected)
+
+
+def test_an_error_of_a_node_names_it_and_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [node("Range", "zero one zero", "r", name="steps"),
+             node("Cast", "r", "f", to=TensorProto.FLOAT), node("Add", "x f", "y")]
+    onnx.save(model(nodes, {"x": [1]}, ["y"], {"zero": np.int64(0), "one": np.int64(1)}), path)
+    with pytest.raises(ModelError, match="Range node 'steps': ZeroDivisionError") as error:
+        fnx.onnx.load(path)(np.zeros(1, np.float32))
+    assert error.value.__notes__ == [f"in the file {path}"]

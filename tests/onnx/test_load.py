@@ -128,6 +128,40 @@ def test_a_dimension_has_one_size() -> None:
         f(np.zeros(2, np.float32), np.zeros(1, np.float32))
 
 
+def test_one_trace_serves_all_lengths_that_have_a_name() -> None:
+    constants = {"i": np.int64(0), "axis": np.asarray([0]), "two": np.asarray([2]),
+                 "rest": np.asarray([-1]), "zero": np.int64(0), "one": np.int64(1),
+                 "three": np.asarray([3]), "last": np.asarray([1]), "end": np.asarray([1 << 62]),
+                 "start": np.asarray([-1])}
+    nodes = [node("Shape", "x", "s"), node("Gather", "s i", "t"), node("Unsqueeze", "t axis", "ts"),
+             node("Mul", "ts two", "double"), node("Concat", "double rest", "to", axis=0),
+             node("Reshape", "x to", "reshaped"), node("Range", "zero t one", "numbers"),
+             node("Cast", "numbers", "floats", to=TensorProto.FLOAT),
+             node("ConstantOfShape", "ts", "zeros"), node("Add", "floats zeros", "row"),
+             node("Unsqueeze", "row last", "column"), node("Concat", "ts three", "wide", axis=0),
+             node("Expand", "column wide", "expanded"), node("Slice", "x start end", "tail"),
+             node("Div", "ts two", "half"), node("Slice", "x axis half", "head")]
+    f = fnx.onnx.load(model(nodes, {"x": ["T", 4]}, ["reshaped", "expanded", "tail", "head"],
+                            constants))
+    g = fnx.jit(f, dynamic=f.dynamic)
+    for length in (3, 6, 9):
+        x = RNG.standard_normal((length, 4), np.float32)
+        for call in (lambda: g(x), lambda: g(x=x)):
+            for got, expected in zip(call(), f(x), strict=True):
+                np.testing.assert_array_equal(got, expected)
+    assert g.cache_info().traces == 2  # by position and by name
+
+
+def test_a_model_with_attention_has_one_trace() -> None:
+    nodes = [node("Attention", "x x x", "y", q_num_heads=2, kv_num_heads=2, is_causal=1)]
+    f = fnx.onnx.load(model(nodes, {"x": ["batch", "time", 8]}, ["y"], opset=23))
+    g = fnx.jit(f, dynamic=f.dynamic)
+    for shape in ((2, 5, 8), (1, 9, 8), (3, 2, 8)):
+        x = RNG.standard_normal(shape, np.float32)
+        np.testing.assert_allclose(g(x), f(x), rtol=1e-5, atol=1e-6)
+    assert g.cache_info().traces == 1
+
+
 def _body(inputs: Sequence[Any], outputs: Sequence[Any], nodes: Sequence[Any]) -> Any:
     def info(name: str, t: int = TensorProto.FLOAT, shape: Any = (2,)) -> Any:
         return helper.make_tensor_value_info(name, t, shape)
