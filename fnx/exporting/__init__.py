@@ -3,6 +3,7 @@
     to="fnx"      one file of checked IR, compiled by the process that loads it
     to="c"        a C file with its header, without dependencies
     to="webgpu"   a folder for a browser: kernels, a JavaScript module, data
+    to="onnx"     a model for other runtimes
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def _write_data(data: bytes, file: BinaryIO) -> None:
 
 _FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.serialize,
     "c": lazy_import("fnx.exporting.c_file", "written"),
-    "webgpu": lazy_import("fnx.exporting.web_folder", "written")}
+    "webgpu": lazy_import("fnx.exporting.web_folder", "written"),
+    "onnx": lazy_import("fnx.exporting.onnx_file", "written")}
 
 
 @public_api
@@ -96,7 +98,7 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
         f: a pure function of pytrees of arrays.
         avals: its arguments: arrays, or anything with ``shape`` and ``dtype`` in their place.
         to: "fnx", a file for ``load_exported``; "c", a C file and its header;
-            "webgpu", kernels and a JavaScript module for a browser.
+            "webgpu", kernels and a JavaScript module for a browser; "onnx", an ONNX model.
         name: of the exported function; by default that of ``f``. A name that is not an ASCII
             identifier becomes "function", and one reserved in C or a browser gets a trailing
             underscore.
