@@ -241,7 +241,7 @@ class Profile(Generic[R]):
     def __repr__(self) -> str:
         head = f"{self.seconds * 1e3:.3f} ms, {self.nanoseconds / 1e6:.3f} ms in " \
                f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them, " \
-               f"{self.outside / 1e6:.3f} ms before and after"
+               f"{self.outside / 1e6:.3f} ms before the first and after the last"
         if self.workers > 1:
             per_worker = " and ".join(f"{ns / 1e6:.3f}" for ns in self.busy)
             head += f"; {self.workers} workers, busy for {per_worker} ms"

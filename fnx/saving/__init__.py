@@ -25,6 +25,7 @@ from fnx.core.support.errors import (
     ArgumentError,
     CheckpointError,
     DTypeError,
+    TracedValueError,
     lazy_module,
     suggestion,
 )
@@ -33,7 +34,8 @@ from fnx.saving import files, npz, safetensors
 __all__ = ["load", "save"]
 
 _FORMATS: dict[str, ModuleType] = {".safetensors": safetensors, ".npz": npz}
-_NUMBER_TYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+_NUMBER_TYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64,
+                                  complex: dtypes.complex128}
 _SINGLE_LEAF = "value"  # the name of the leaf if the tree is a single leaf
 
 
@@ -74,6 +76,10 @@ def _leaf_data(name: str, leaf: Any) -> NDArray:
         data = np.asarray(leaf, None if t is None else t.np)
         return np.ascontiguousarray(convert.to_numpy(
             data, dtypes.as_dtype(data.dtype.newbyteorder("=")))).reshape(data.shape)
+    except TracedValueError as error:
+        error.set_hint("return it, and save the result of the call; in a loop pass it to "
+                       "fnx.debug.callback, which calls a function that saves")
+        raise
     except DTypeError as error:
         error.message = f"leaf {name}: {error.message}"
         raise

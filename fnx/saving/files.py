@@ -14,7 +14,6 @@ import mmap
 import os
 import re
 import stat
-import time
 from collections.abc import Callable
 from typing import Any, BinaryIO, NoReturn
 
@@ -25,7 +24,6 @@ from fnx.core.support.errors import CheckpointError
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-_STALE_SECONDS = 60.0  # seconds after which an unlocked file was left by a dead writer
 
 
 def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
@@ -39,22 +37,32 @@ def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
         if os.path.isdir(path) and not os.path.islink(path):
             raise IsADirectoryError(f"expected the path of a file, got the folder {path}")
         _remove_stale(name, folder_fd)
-        temporary = f".{name[:64]}.{os.urandom(8).hex()}.part"
-        try:
-            with open(os.open(temporary, _CREATE_FLAGS, 0o666, dir_fd=folder_fd), "w+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                _copy_mode(file, name, folder_fd)
-                fill(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=folder_fd)
-            raise
+        while not _write_and_rename(name, folder_fd, fill):
+            pass
         os.fsync(folder_fd)
     finally:
         os.close(folder_fd)
+
+
+def _write_and_rename(name: str, folder_fd: int, fill: Callable[[BinaryIO], None]) -> bool:
+    """Write a file and rename it while it is locked; return False if another writer removed it
+    before the lock was taken."""
+    temporary = f".{name[:64]}.{os.urandom(8).hex()}.part"
+    try:
+        with open(os.open(temporary, _CREATE_FLAGS, 0o666, dir_fd=folder_fd), "w+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_nlink:
+                return False
+            _copy_mode(file, name, folder_fd)
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder_fd)
+        raise
+    return True
 
 
 def _copy_mode(file: BinaryIO, name: str, folder_fd: int) -> None:
@@ -72,8 +80,7 @@ def _remove_stale(name: str, folder_fd: int) -> None:
         if pattern.fullmatch(entry):
             with contextlib.suppress(OSError), \
                     open(os.open(entry, _OPEN_FLAGS, dir_fd=folder_fd), "rb") as file:
-                info = os.fstat(file.fileno())
-                if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _STALE_SECONDS:
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a writer holds it
                     os.unlink(entry, dir_fd=folder_fd)
 

@@ -328,10 +328,25 @@ def test_kill_9_leaves_a_whole_file_and_the_next_writer_tidies_up(path: Path) ->
     seen = len(left)
     part = path.with_name(f".{path.name}.{'0' * 16}.part")
     part.write_bytes(b"of a writer that was killed")
-    for p in [*left, part]:
-        os.utime(p, (1, 1))
     fnx.save(path, {"a": 1})
     assert os.listdir(path.parent) == [path.name] and seen <= 4
+
+
+@pytest.mark.parametrize("number", [1 + 2j, 1.5, 3, True])
+def test_python_numbers_return_as_they_were(tmp_path: Path, number: complex) -> None:
+    path = tmp_path / "state.npz"
+    fnx.save(path, {"a": number})
+    assert fnx.load(path)["a"] == number
+    back = fnx.load(path, like={"a": number})["a"]
+    assert back == number and type(back) is type(number)
+    if isinstance(number, complex):
+        with pytest.raises(fnx.errors.CheckpointError, match="which safetensors supports, got c"):
+            fnx.save(tmp_path / "state.safetensors", {"a": number})
+
+
+def test_a_traced_value_is_saved_after_the_call(path: Path) -> None:
+    with pytest.raises(fnx.errors.TracedValueError, match="save the result of the call"):
+        fnx.jit(lambda x: fnx.save(path, {"a": x}))(1.0)
 
 
 # ---- damaged files

@@ -291,7 +291,8 @@ class Lowering(SignatureInfo):
             memory_time = 0.0 if limits is None else limits.min_time(0, nbytes)[0]
             predicted = max(memory_time, self._device.estimate(info.node, info.scalars))
             rows.append(KernelCost(name, line, loops, origin, work, nbytes, predicted, spent, least,
-                                   bound, runs, info.loop, bool(arithmetic)))
+                                   bound, runs, info.loop, bool(arithmetic),
+                                   info.node.op is ops.CALLBACK))
         return Roofline(rows, limits, why)
 
     def view(self, port: int = 0, browser: bool = True) -> Any:

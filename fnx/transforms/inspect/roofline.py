@@ -34,6 +34,7 @@ class KernelCost(Record):
         runs: the number of runs in a call; the other numbers are of one run.
         loop: the loop that repeats these runs until a condition ends it, or empty.
         is_counted: whether the operations are counted: not those of library routines.
+        is_callback: whether it calls a Python function.
     """
 
     name: str
@@ -49,6 +50,7 @@ class KernelCost(Record):
     runs: int = 1
     loop: str = ""
     is_counted: bool = True
+    is_callback: bool = False
 
     @property
     def limit(self) -> float | None:

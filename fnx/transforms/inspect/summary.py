@@ -178,7 +178,9 @@ def _long_kernels(costs: Roofline) -> list[str]:
         if share < _LONG_SHARE:
             break
         taken = f"{_title(row)} takes {100 * share:.0f}% of the time"
-        if not row.is_counted:
+        if row.is_callback:
+            lines.append(f"{taken} in Python: call it less often, or compute with fnx.numpy")
+        elif not row.is_counted:
             lines.append(f"{taken} in a library routine: fewer or smaller calls are the only cure")
         elif row.limit is not None and row.limit < _LOW_LIMIT:
             kind = "arithmetic" if row.bound.startswith(("float", "bfloat", "dp")) else "bandwidth"
@@ -237,17 +239,17 @@ def _us(nanoseconds: float) -> str:
 
 
 def _bytes(n: int) -> str:
-    return f"{_short(n, 1024)}B"
+    return f"{_short(n)}B"
 
 
-def _short(n: int, base: int = 1000) -> str:
+def _short(n: int) -> str:
     """Return three digits of a number and its unit.
 
     >>> _short(999), _short(4_259_840), _bytes(185_344)
-    ('999 ', '4.26 M', '181 KB')
+    ('999 ', '4.26 M', '185 KB')
     """
     units: Sequence[str] = ("", "K", "M", "G", "T")
     value, unit = float(n), 0
-    while value >= base and unit < len(units) - 1:
-        value, unit = value / base, unit + 1
+    while value >= 1000 and unit < len(units) - 1:
+        value, unit = value / 1000, unit + 1
     return f"{value:.3g} {units[unit]}" if unit else f"{n} "

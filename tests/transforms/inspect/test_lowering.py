@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_the_summary_names_what_can_be_done(capsys: pytest.CaptureFixture[str]) 
     fnx.jit(jnp.linalg.eigvalsh).lower(jnp.eye(90)).show()
     assert "of the time in a library routine: fewer or smaller calls" in \
         " ".join(capsys.readouterr().out.split())
+
+
+def test_the_time_of_a_callback_is_that_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    def slow(x: Any) -> Any:
+        time.sleep(0.01)
+        return x
+    f = fnx.jit(lambda x: fnx.pure_callback(slow, x, x) + 1)
+    f.lower(jnp.ones(2)).show()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "in Python: call it less often" in shown and "library routine" not in shown
+
+
+def test_sizes_count_a_thousand_bytes_as_the_profile_does(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    f = fnx.jit(lambda x: jnp.sin(x) + 1)
+    f.lower(jnp.ones(1_000_000)).show()
+    assert " 8 MB " in " ".join(capsys.readouterr().out.split())
+    assert "before the first and after the last" in repr(fnx.profile(f)(jnp.ones(1000)))
 
 
 def test_some_steps_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
