@@ -15,8 +15,9 @@ A kernel takes references, first the inputs, then the outputs. It creates ranges
 A kernel may do the same on every device; anything else raises at the line that does it:
 
 - The length of a range is a number. Mask ragged accesses: ``x.load(i, j, valid=j <= i)``.
-- Outputs are written and not read. Iterations are unordered: a plain store writes each element
-  at most once; ``o.combine("add", i, value)`` reduces colliding values, "set" keeps the last one.
+- Outputs are written and not read. Iterations are unordered: the iterations of a plain
+  store write different elements, and of two stores to an element the later in the code counts.
+  ``o.combine("add", i, value)`` reduces colliding values, "set" keeps the last one.
 - Elements that nothing writes are 0; with ``combine`` they start from the identity of the
   reduction.
 - An index built from ranges must be in bounds, or ``valid=`` must mask it. An index that is data is

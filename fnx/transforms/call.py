@@ -203,6 +203,12 @@ class _KernelCall(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, static = self._bind(args, kwargs)
+        for option, value in static.items():
+            if type(value) is Array:
+                raise KernelError(f"kernel {self._name}: expected a Python value as the option "
+                                  f"{option!r}, got {value._aval}: an array is an input",
+                                  hint=f"make it one: def kernel(x, {option}, o) with "
+                                  f"out=lambda x, {option}: x, read it as {option}[()]")
         arrays, key = self._arguments.key(args, static)
         in_tree = key.in_tree.subtrees[0]
         specs, out_tree = tree.flatten(self._out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -111,8 +112,10 @@ def test_a_hand_written_kernel_is_named() -> None:
 
     for f in (logarithm, fnx.jit(lambda x: logarithm(x) * 2),
               fnx.vmap(lambda x: logarithm(x[None]))):
-        with pytest.raises(FloatingPointError, match=r"from kernel logarithm at \[1"):
+        with pytest.raises(fnx.errors.NotFiniteError,
+                           match=r"nan from log in kernel logarithm at \[1.*\] of -1") as caught:
             f(X)
+        assert caught.value.loc and "k.log(x[i])" in linecache.getline(*caught.value.loc)
     with pytest.raises(FloatingPointError, match=r"log at \[1\]"):
         fnx.jit(lambda x: logarithm(jnp.log(x)))(X)
 

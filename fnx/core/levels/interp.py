@@ -32,7 +32,7 @@ from fnx.core.ir.numpy_semantics import combine, fft_step, reduce_array, sort_op
 from fnx.core.ir.op import max_value
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, consumers, toposort
-from fnx.core.levels.interp_kernel import LIMIT, eval_node, run_kernel
+from fnx.core.levels.interp_kernel import LIMIT, Watch, eval_node, run_kernel
 from fnx.core.scope import callbacks
 from fnx.core.support.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
 
@@ -69,6 +69,16 @@ def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     env = {node: np.asarray(args[node.arg.slot]) for node in plan.params}
     with np.errstate(all="ignore"):
         return _Run(plan, env).values()
+
+
+def apply_kernel(call: UOp, args: Sequence[NDArray], watch: Watch | None = None) -> list[NDArray]:
+    """Return the results of a CALL of a user-written KERNEL; ``watch`` sees each value."""
+    outs = [np.full(shape, ops.const_value(build.const(
+                np.nan if t.is_float else max_value(t), t)), t.np)
+            for shape, t in call.arg.outs]
+    rows = [np.asarray(a, order="C") for a in args]  # copies views such as a flip
+    run_kernel(call.src[0], [*rows, *outs], (), watch)
+    return outs
 
 
 class _Plan:
@@ -183,12 +193,7 @@ class _Run:
         body, args = node.src[0], [self.values_of[s] for s in node.src[1:]]
         if body.op is ops.FUNCTION:
             return apply(body, args)
-        outs = [np.full(shape, ops.const_value(build.const(
-                    np.nan if t.is_float else max_value(t), t)), t.np)
-                for shape, t in node.arg.outs]
-        rows = [np.asarray(a, order="C") for a in args]  # copies views such as a flip
-        run_kernel(body, [*rows, *outs], ())
-        return outs
+        return apply_kernel(node, args)
 
     def _scan(self, node: UOp) -> list[NDArray]:
         arg, body = node.arg, node.src[0]

@@ -23,7 +23,7 @@ STORE writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,17 +37,20 @@ from fnx.core.levels.iteration_windows import WindowBounds, iter_windows
 from fnx.core.support.errors import KernelError
 
 NodeValues = dict[UOp, Any]  # arrays; the Iteration of a LOOP
+Watch = Callable[[UOp, UOp, NodeValues], None]  # takes a STORE, a node in it, values of it and more
 
 LIMIT = 16 << 20  # bytes per array; an expression holds a few arrays: about 64 MB
 
 
-def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any]) -> None:
+def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any],
+               watch: Watch | None = None) -> None:
     """Run a KERNEL, tiled or not, on NumPy arrays that are written in place.
 
     Args:
         kernel: a KERNEL node.
         buffers: the array of each REF slot (C-contiguous; any shape of enough elements).
         scalars: the value of each VAR slot.
+        watch: is called with each value that is computed.
 
     Raises:
         KernelError: names the buffer, the index and the extent, with the user's line.
@@ -55,7 +58,7 @@ def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any]) 
     loops: NodeValues = {}
     with np.errstate(all="ignore"):
         for store in kernel.src:
-            _StoreRun(store, kernel, buffers, scalars, loops).run()
+            _StoreRun(store, kernel, buffers, scalars, loops, watch).run()
 
 
 def extent(node: UOp, scalars: Sequence[Any]) -> int:
@@ -65,10 +68,8 @@ def extent(node: UOp, scalars: Sequence[Any]) -> int:
                           loc=node.loc)
     values: dict[UOp, Any] = {}
     for n in toposort([node]):
-        if n.op is ops.VAR:
-            values[n] = np.asarray(scalars[n.arg.slot], n.dtype.np)
-        else:
-            values[n] = eval_node(n, values)
+        values[n] = np.asarray(scalars[n.arg.slot], n.dtype.np) if n.op is ops.VAR else \
+            eval_node(n, values)
     return int(values[node])
 
 
@@ -81,8 +82,9 @@ class _StoreRun:
     """One STORE of a running kernel."""
 
     def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[NDArray],
-                 scalars: Sequence[Any], loops: NodeValues) -> None:
+                 scalars: Sequence[Any], loops: NodeValues, watch: Watch | None = None) -> None:
         self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
+        self.watch = watch
         nodes = toposort([store])
         shared = toposort(stores_sharing_loops(store, kernel))  # these STOREs share LOOPs and axes
         self.steps: dict[UOp, list[UOp]] = {n: [] for n in shared if n.op is ops.LOOP}
@@ -191,10 +193,10 @@ class _StoreRun:
 
     def _eval_node(self, node: UOp, windows: WindowBounds, values: NodeValues) -> None:
         """Add the value of a node to those of its operands."""
-        if self._needs_scope(node, windows):
-            values[node] = self._eval_scoped(node, windows, values)
-        else:
-            values[node] = self._compute(node, windows, values)
+        compute = self._eval_scoped if self._needs_scope(node, windows) else self._compute
+        values[node] = compute(node, windows, values)
+        if self.watch is not None:
+            self.watch(self.store, node, values)
 
     def _compute(self, node: UOp, windows: WindowBounds, values: NodeValues) -> NDArray:
         op, ones = node.op, (1,) * len(self.axis)
@@ -416,8 +418,7 @@ class _StoreRun:
                 example = int(np.broadcast_to(position, out_of_bounds.shape)[out_of_bounds][0])
                 raise KernelError(
                     f"{_name(accessors.buffer(access))}: expected 0 <= index < {n} in dimension "
-                    f"{dim}, "
-                    f"got {example}", loc=access.loc,
+                    f"{dim}, got {example}", loc=access.loc,
                     hint="give the LOAD or STORE a valid condition, or correct the index")
             out.append(position if valid.ndim == 0 and valid else np.where(valid, position, 0))
         return out
@@ -486,8 +487,7 @@ class _StoreRun:
         dims = self._dims(accessors.buffer(access))
         where = tuple(int(i) for i in np.unravel_index(int(duplicates[0]), dims)) if dims else ()
         raise KernelError(f"{_name(accessors.buffer(access))}: two iterations write the element "
-                          f"{where}",
-                          loc=self.store.loc,
+                          f"{where}", loc=self.store.loc,
                           hint="combine them with a monoid, or reduce over the range that the "
                                "index does not use")
 

@@ -356,6 +356,18 @@ def _search_kernel(search: _Search, call: UOp, result: int) -> Origin | int | No
     for i, operand in enumerate(accessors.operands(call)):
         if search.is_bad_node(operand):
             return i
-    value = search.values[build.results(call)[result]]
-    return Origin(f"kernel {call.arg.name}", *_first_bad(value, search.sought.check),
-                  loops=search.iterations(), locs=call.locs)
+    check, whole = search.sought.check, f"kernel {call.arg.name}"
+    index, bad = _first_bad(search.values[build.results(call)[result]], check)
+    inside: list[Origin] = []
+
+    def watch(store: UOp, node: UOp, values: Mapping[UOp, Any]) -> None:
+        if not inside and node.op in ops.ELEMENTWISE and is_bad(values[node], check).any() and \
+                not any(is_bad(values.get(s), check).any() for s in node.src):
+            at = origin_at(node, {n: np.broadcast_to(values[n], values[node].shape)
+                                  for n in (node, *node.src)}, check)
+            inside.append(at.replace(description=f"{at.description} in {whole}", index=index,
+                                     loops=search.iterations(), locs=node.locs or store.locs))
+
+    interp.apply_kernel(call, [search.values[s] for s in accessors.operands(call)], watch)
+    return inside[0] if inside else Origin(whole, index, bad, loops=search.iterations(),
+                                           locs=call.locs)

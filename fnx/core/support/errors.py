@@ -385,6 +385,7 @@ class UnknownNameError(FnxError, AttributeError):
     def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str) -> None:
         super().__init__(f"{owner} has no attribute {name!r}")
         self.missing, self.names, self.otherwise = name, names, otherwise
+        self._in_module = f"{owner.rpartition('.')[2].strip(chr(39))}.{name}"  # as kernel.mean
 
     def __str__(self) -> str:
         known = [name for name in self.names if not name.startswith("_")]
@@ -392,7 +393,8 @@ class UnknownNameError(FnxError, AttributeError):
         short = synonym.rpartition(".")[2]
         synonym = short if short in known else synonym
         cure = f"did you mean {synonym!r}?" if synonym in known or "." in synonym else \
-            CURES_OF_MODULES.get(self.missing) or suggestion(self.missing, known)
+            CURES_OF_MODULES.get(self._in_module) or CURES_OF_MODULES.get(self.missing) or \
+            suggestion(self.missing, known)
         self.hint = self.hint or cure or self.otherwise
         return super().__str__()
 

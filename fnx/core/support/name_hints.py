@@ -203,6 +203,17 @@ in it write fnx.lax.stop_gradient(x)
     device get_default_device: write fnx.devices("cpu")[0]; fnx.config.device = "cuda" changes \
 the default
     cuda is_available: write fnx.devices("cuda"), or fnx.config.device = "cuda"
+    kernel.mean kernel.average: write k.sum(value, over=i) / n, with n the length of i
+    kernel.dot kernel.matmul: write k.sum(x[m, i] * w[i, n], over=i)
+    kernel.relu: write k.maximum(value, 0)
+    kernel.arange kernel.program_id: write i = k.range(n)
+    kernel.load: write x[i], or x.load(i, valid=condition)
+    kernel.store: write o[i] = value, or o.store(i, value, valid=condition)
+    kernel.zeros kernel.full kernel.empty: elements that nothing writes are 0; a running value is \
+the first value of k.loop(n, step, first)
+    kernel.cond: write k.where(condition, a, b), or k.when(condition, then, otherwise)
+    kernel.fori_loop kernel.while_loop kernel.scan: write k.loop(n, step, *first), with until= for \
+a condition that ends it
     show view: write fnx.jit(f).lower(x).show()
     compile njit: write fnx.jit(f)
     prange: write fnx.vmap(f)(x), or fnx.lax.fori_loop(0, n, body, start)

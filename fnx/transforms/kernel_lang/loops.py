@@ -32,6 +32,11 @@ from fnx.transforms.kernel_lang.values import (
 def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
          until: Callable[..., Any] | None, name: str) -> Any:
     """Run ``step`` n times on carried values; return their final values."""
+    if callable(n) or not callable(step):
+        raise KernelError(f"loop: expected (n, step, *first), got {type(n).__name__} as n and "
+                          f"{type(step).__name__} as step",
+                          hint="write k.loop(n, lambda i, value: ..., first): iterations are "
+                          "counted from 0")
     if not first:
         raise KernelError("loop: expected first values, got none",
                           hint="use k.range for iterations without carried values")

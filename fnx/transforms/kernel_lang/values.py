@@ -81,7 +81,9 @@ class Value(ValueOperators):
         return apply(OPERATORS[op], *operands)
 
     def __bool__(self) -> bool:
-        raise _unknown_error("use k.where(condition, a, b) instead of `if`")
+        raise _unknown_error(
+            "write (a > 0) & (b > 0), | and ~ instead of `and`, `or` and `not`, (0 <= i) & (i < n) "
+            "instead of 0 <= i < n, and k.where(condition, a, b) or k.when instead of `if`")
 
     def __float__(self) -> float:
         raise _unknown_error("compute with the kernel value directly; k.cast(x, dtype) converts it")
@@ -272,7 +274,9 @@ def ranges_of(name: str, over: Any) -> list[UOp]:
     for r in ranges:
         if not (isinstance(r, Value) and r.node.op is ops.RANGE):
             raise KernelError(f"{name}: expected ranges in over=, got {r!r}",
-                              hint="pass ranges returned by k.range(...) as over=")
+                              hint="pass ranges returned by k.range(...) as over=" + (
+                                  f"; of two values: k.{name}imum(a, b)"
+                                  if name in ("max", "min") else ""))
     return [r.node for r in ranges]
 
 

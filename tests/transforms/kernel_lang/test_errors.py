@@ -10,6 +10,7 @@ import pytest
 
 import fnx
 import fnx.kernel as k
+import fnx.numpy as jnp
 from fnx.core.support.errors import DTypeError, KernelError, OutOfBoundsError
 from fnx.kernel import Reference, Value
 from tests.transforms.kernel_arguments import normal
@@ -158,3 +159,57 @@ def test_a_kernel_alone_is_shown() -> None:
     stages = fnx.jit(total).lower(normal(40))
     assert [kernel.name.split()[0] for kernel in stages.kernels] == ["total"]
     assert "in seq(3)" in stages.text("tiled")
+
+
+def both(x: Any, o: Any) -> None:
+    i = k.range(8)
+    o[i] = k.where((i > 2) and (i < 5), x[i], 0)
+
+
+def chained(x: Any, o: Any) -> None:
+    i = k.range(8)
+    o[i] = x[i] if 0 <= i < 4 else 0
+
+
+def larger(x: Any, o: Any) -> None:
+    i = k.range(8)
+    o[i] = k.max(x[i], 0)
+
+
+def average(x: Any, o: Any) -> None:
+    o[0] = k.mean(x[0], 0)  # type: ignore[attr-defined]
+
+
+def step_first(x: Any, o: Any) -> None:
+    k.loop(lambda i, total: total + x[i], 8, 0.0)  # type: ignore[arg-type]
+
+
+def start_and_stop(x: Any, o: Any) -> None:
+    k.loop(0, 8, lambda i, total: total + x[i], 0.0)  # type: ignore[arg-type]
+
+
+def with_option(x: Any, o: Any, *, scale: Any = 1) -> None:
+    i = k.range(8)
+    o[i] = x[i] * scale
+
+
+@pytest.mark.parametrize("body, options, cure", [
+    (both, {}, "write (a > 0) & (b > 0)"), (chained, {}, "(0 <= i) & (i < n) instead of 0 <= i"),
+    (larger, {}, "of two values: k.maximum(a, b)"), (average, {}, "write k.sum(value, over=i) / n"),
+    (step_first, {}, "write k.loop(n, lambda i, value: ..., first)"),
+    (start_and_stop, {}, "iterations are counted from 0"),
+    (with_option, {"scale": jnp.ones(())}, "read it as scale[()]")])
+def test_what_python_and_numpy_write_otherwise_has_a_cure(body: Any, options: Any, cure: str
+                                                          ) -> None:
+    with pytest.raises(fnx.FnxError) as caught:
+        fnx.call(body, out=lambda x: x)(jnp.ones(8), **options)
+    assert cure in str(caught.value) and "test_errors.py" in str(caught.value)
+
+
+def test_of_two_stores_in_the_code_the_later_counts() -> None:
+    @fnx.call(out=lambda x: x)
+    def twice(x: Any, o: Any) -> None:
+        i = k.range(8)
+        o[i] = x[i]
+        o[i] = x[i] * 2
+    np.testing.assert_array_equal(twice(jnp.ones(8)), np.full(8, 2))
