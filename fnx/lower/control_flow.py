@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.memory import ALIGNMENT, LaunchOperand, View, size_of
 from fnx.lower.fusion.group import memory_of
@@ -81,7 +81,7 @@ def _scan(step: ControlFlowStep, block_of: LowerBody,
     for init, (read, _) in zip(inits, pairs):
         yield from _copy_to(init, read)
     if arg.length:
-        yield LoopLaunch(arg.name, arg.length, block,
+        yield LoopLaunch(accessors.loop_body_name(step.node), arg.length, block,
                          (*map(_full_view, consts), *[_swap_view(a, b) for a, b in pairs],
                           *rows_in),
                          (*[_swap_view(b, a) for a, b in pairs], *rows_out),
@@ -101,7 +101,7 @@ def _while(step: ControlFlowStep, block_of: LowerBody,
     pairs = _double_buffers(blocks[0], finals)
     for init, final in zip(inits, finals):
         yield from _copy_to(init, final)
-    yield LoopLaunch(arg.name, None, blocks[0],
+    yield LoopLaunch(accessors.loop_body_name(step.node), None, blocks[0],
                      (*map(_full_view, consts), *[_swap_view(a, b) for a, b in pairs]),
                      tuple([_swap_view(b, a) for a, b in pairs]),
                      _workspace(max(b.arena for b in blocks)), blocks[1], _workspace(1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from fnx.core.ir import ops
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import kernel_label
 from fnx.core.support.process import lazy_import
@@ -24,8 +24,8 @@ def explain_loops(fn: UOp, _: UOp) -> list[str]:
     lines: list[str] = []
 
     def report(loop: UOp, what: str) -> None:
-        lines.append(f"{kernel_label(f'{loop.op.name.lower()} {loop.arg.name}', loop.locs)}: "
-                     f"{what}")
+        name = f"{accessors.loop_kind(loop)} {accessors.loop_body_name(loop)}"
+        lines.append(f"{kernel_label(name, loop.locs)}: {what}")
     lift_to_bodies(partial(fuse_loop_into_kernel, report=report))(fn)
     return lines
 

@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
                r"in iteration 1 of scan of nested"),
     "while": (fnx.jit(lambda x: lax.while_loop(lambda c: c[0] < 5, lambda c: (
         c[0] + 1, jnp.sqrt(c[1] - 1.0)), (0, x))), (1.5,),
-              r"sqrt of -[0-9.]+, in iteration 1 of while of"),
+              r"sqrt of -[0-9.]+, in iteration 1 of while_loop of"),
     "cond": (fnx.jit(lambda x: lax.cond(x[0] > 0, jnp.log, lambda y: y, x)), (X,), r"log at \[1\]"),
     "vmap": (fnx.vmap(jnp.log), (X,), r"log at \[1\]"),
     "vmap of scan": (fnx.vmap(lambda x: lax.scan(carries, x, jnp.zeros(2))[0]), (X + 2,),

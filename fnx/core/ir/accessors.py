@@ -273,3 +273,15 @@ def execs_in_loops(commands: UOp) -> list[tuple[UOp, tuple[UOp, ...]]]:
             inner = (*loops, node) if node.op is ops.CMD_LOOP else loops
             stack += [(s, inner) for s in reversed(node.src)]
     return out
+
+
+def loop_kind(node: UOp) -> str:
+    """Return how the user wrote a SCAN or WHILE: "scan", "while_loop" or "fori_loop"."""
+    if op_args.FORI_LOOP in node.arg.name:
+        return op_args.FORI_LOOP[1:]
+    return "scan" if node.op is ops.SCAN else "while_loop"
+
+
+def loop_body_name(node: UOp) -> str:
+    """Return the name of the function in a SCAN or WHILE, and what it is of it: "cell.backward"."""
+    return str(node.arg.name).replace(op_args.FORI_LOOP, "")

@@ -229,6 +229,9 @@ class Call(Record):
     is_generated: bool = False
 
 
+FORI_LOOP = ".fori_loop"  # in the name of a loop that the user wrote so
+
+
 class Scan(Record):
     """``length`` steps of src[0], a FUNCTION (consts, carries, x) -> (carries, y).
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import ops
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
@@ -30,7 +30,7 @@ class Iteration(Record):
     Attributes:
         number: of the step in the user's loop; None: the examples of a batch differ.
         length: the number of steps, if known.
-        loop: "scan" or "while".
+        loop: "scan", "while_loop" or "fori_loop".
         name: the name of the function that is its body.
         is_backward: whether it belongs to the derivative, which begins with the last step.
         loc: the user's line of the loop.
@@ -96,7 +96,7 @@ def _iteration(loop: Running, outer: Running | None) -> Iteration:
         blocks = outer if outer is not None and is_over_blocks(outer.node) and _name(
             outer.node) == _name(node) else None
         number, length = _while_step(loop, blocks)
-    return Iteration(number, length, node.op.name.lower(), _name(node),
+    return Iteration(number, length, accessors.loop_kind(node), _name(node),
                      any(s in _REVERSED for s in suffixes), node.loc)
 
 

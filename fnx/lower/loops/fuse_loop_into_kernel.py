@@ -214,7 +214,7 @@ class _NormalizedLoop(Record):
 
     @property
     def name(self) -> str:
-        return f"{self.node.op.name.lower()}_{self.node.arg.name}"
+        return f"{accessors.loop_kind(self.node)}_{accessors.loop_body_name(self.node)}"
 
     @property
     def carries(self) -> range:

@@ -13,7 +13,7 @@ from typing import Any
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir import build, build_calls, dtypes, op_args
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, PytreeError, ShapeError
 from fnx.transforms.control_flow.batched_body import batch_body
@@ -139,7 +139,7 @@ def fori_loop(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: 
     length = max(0, upper - lower)
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
     outs = unrolled_scan(body.function, length, body.captures, body.carry(carry), [index], False,
-                         unroll, 0)
+                         unroll, name=body.name + op_args.FORI_LOOP)
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 

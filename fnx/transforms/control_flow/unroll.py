@@ -22,11 +22,13 @@ from fnx.core.ir.uop import UOp
 
 
 def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
-                  xs: Sequence[UOp], reverse: bool, unroll: int, checkpoint: int = 0
-                  ) -> Sequence[UOp]:
-    """Return the results of a SCAN unrolled by ``unroll`` steps; 0 unrolls all of them."""
+                  xs: Sequence[UOp], reverse: bool, unroll: int, checkpoint: int = 0,
+                  name: str = "") -> Sequence[UOp]:
+    """Return the results of a SCAN unrolled by ``unroll`` steps; 0 unrolls all of them. Its name is
+    by default that of its body."""
+    name = name or body.arg.name
     if unroll == 1 or length < 2:
-        return build_calls.scan(body, length, consts, carries, xs, reverse, checkpoint=checkpoint)
+        return build_calls.scan(body, length, consts, carries, xs, reverse, name, checkpoint)
     factor, n = min(unroll or length, length), len(carries)
     block = repeat_body(body, factor, consts, carries, xs, reverse)
     rounds, remainder = divmod(length, factor)
@@ -34,14 +36,14 @@ def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequen
 
     def scan_remainder(carries: Sequence[UOp]) -> Sequence[UOp]:
         rows = [slice_rows(x, unrolled_length, length) for x in xs]
-        return build_calls.scan(body, remainder, consts, carries, rows, reverse)
+        return build_calls.scan(body, remainder, consts, carries, rows, reverse, name)
 
     def scan_blocks(carries: Sequence[UOp]) -> Sequence[UOp]:
         rows = [slice_rows(x, 0, unrolled_length) for x in xs]
         if rounds == 1:
             return build_calls.call(block, [*consts, *carries, *rows])
         split = [build.reshape(x, (rounds, factor, *x.shape[1:])) for x in rows]
-        outs = build_calls.scan(block, rounds, consts, carries, split, reverse, body.arg.name,
+        outs = build_calls.scan(block, rounds, consts, carries, split, reverse, name,
                                 -(-checkpoint // factor))
         return [*outs[:n], *[build.reshape(y, (unrolled_length, *y.shape[2:])) for y in outs[n:]]]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir import build, build_calls, dtypes, op_args
 from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import DTypeError, PytreeError, ShapeError
@@ -85,7 +85,7 @@ def fori_loop_dynamic(f: Callable[..., Any], lower: Array, upper: Array, init: A
         outs = uniform_control_flow.while_loop(cond_fn, step, consts, start, (False, body.effects),
                                                axes)
     else:
-        outs = build_calls.while_(cond_fn, step, consts, start)
+        outs = build_calls.while_(cond_fn, step, consts, start, body.name + op_args.FORI_LOOP)
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 

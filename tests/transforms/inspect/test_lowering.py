@@ -111,6 +111,23 @@ def test_sizes_count_a_thousand_bytes_as_the_profile_does(
     assert "before the first and after the last" in repr(fnx.profile(f)(jnp.ones(1000)))
 
 
+def halve(i: Any, x: Any) -> Any:
+    return x * 0.5 + i
+
+
+@pytest.mark.parametrize("loop, name", [
+    (lambda x: lax.fori_loop(0, 9, halve, x), "fori_loop_halve"),
+    (lambda x: lax.fori_loop(0, x.astype(int), halve, x), "fori_loop_halve"),
+    (lambda x: lax.scan(lambda c, _: (halve(0, c), None), x, None, 9)[0], "scan_<lambda>"),
+    (lambda x: lax.while_loop(lambda c: c > 1, lambda c: halve(0, c), x), "while_loop_<lambda>")])
+def test_a_loop_has_the_name_that_the_user_wrote(loop: Any, name: str) -> None:
+    kind, _, body = name.rpartition("_")
+    assert fnx.jit(loop).lower(9.0).text("schedules").startswith(f"{kind} {body}")
+    session = fnx.debug.step(loop)(9.0)
+    step = session.run("halve")
+    assert step is not None and step.loops[-1].loop == kind
+
+
 def test_some_steps_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     stages_of().show("kernels", "commands")
     heads = re.findall(r"^==== (\w+)", capsys.readouterr().out, re.M)
