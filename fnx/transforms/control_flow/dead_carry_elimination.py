@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from fnx.core.ir import build, ops
 from fnx.core.ir.op_bodies import OpBodies, replace_results
-from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 
 
 def eliminate_dead_carries(outs: Sequence[UOp]) -> list[UOp]:
@@ -53,6 +53,5 @@ def _prune_scan(node: UOp, read: set[int]) -> dict[int, UOp]:
     slots = {params[i]: build.param(k, params[i].dtype, params[i].shape)
              for k, i in enumerate([i for group in used for i in group]) if i in params}
     pruned = build.function(substitute(outs, slots), sum(map(len, used)), body.arg.name)
-    results = build.results(op.rebuild([pruned], [[op.operands[i] for i in group]
-                                                  for group in used]))
-    return dict(zip(live, results))
+    loop = op.rebuild([pruned], [[op.operands[i] for i in group] for group in used])
+    return dict(zip(live, build.results(copy_locs(loop, node))))

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.op_bodies import OpBodies, replace_results
-from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.support.config import config
 from fnx.core.tracing.trace import inline_function
 from fnx.transforms.batching.batch import batch
@@ -84,7 +84,7 @@ class _ScanFission:
     def __init__(self, node: UOp) -> None:
         op = OpBodies(node)
         consts, self.inits, xs = op.split(op.operands)
-        self.arg, self.outs = node.arg, op.steps[0].src
+        self.node, self.arg, self.outs = node, node.arg, op.steps[0].src
         self.params = op.params([consts, self.inits, xs])
         const_params, self.carries, rows = op.split(self.params)
         self.consts, self.xs = dict(zip(const_params, consts)), dict(zip(rows, xs))
@@ -215,9 +215,12 @@ class _ScanFission:
         order = [*consts, *[self.carries[i] for i in remaining], *xs]
         slots = {p: build.param(k, p.dtype, p.shape) for k, p in enumerate(order)}
         body = build.function(substitute(outs, slots), len(order), self.arg.name)
-        return build_calls.scan(body, self.arg.length, [self.consts[p] for p in consts],
-                                [self.inits[i] for i in remaining], [self.xs[p] for p in xs],
-                                self.arg.reverse, self.arg.name)
+        results = build_calls.scan(body, self.arg.length, [self.consts[p] for p in consts],
+                                   [self.inits[i] for i in remaining], [self.xs[p] for p in xs],
+                                   self.arg.reverse, self.arg.name)
+        for result in results[:1]:
+            copy_locs(result.src[0], self.node)
+        return results
 
     def _sum_over_steps(self, term: UOp, stacked: dict[UOp, UOp]) -> UOp:
         """Sum a term over all steps along with its own reduction."""

@@ -122,7 +122,7 @@ def halve(i: Any, x: Any) -> Any:
     (lambda x: lax.while_loop(lambda c: c > 1, lambda c: halve(0, c), x), "while_loop_<lambda>")])
 def test_a_loop_has_the_name_that_the_user_wrote(loop: Any, name: str) -> None:
     kind, _, body = name.rpartition("_")
-    assert fnx.jit(loop).lower(9.0).text("schedules").startswith(f"{kind} {body}")
+    assert fnx.jit(loop).lower(9.0).text("schedules").startswith(f"{kind} {body} (")
     session = fnx.debug.step(loop)(9.0)
     step = session.run("halve")
     assert step is not None and step.loops[-1].loop == kind
