@@ -62,7 +62,7 @@ def summary(lowering: LoweringLike, name: str, device: Any) -> str:
     lines = [f"{name} on {device.name}: {kernels}, {_us(costs.total)} a call, "
              f"{total_ms:,.0f} ms to compile", "",
              f"{'stage':12} {'holds':42} {'ms':>8}  its longest pass"]
-    lines += [f"{stage:12} {holds:42} {ms:8.1f}  {longest}"
+    lines += [_cut(f"{stage:12} {holds:42} {ms:8.1f}  {longest}")
               for (stage, ms, longest), holds in zip(_stage_rows(lowering), _contents(lowering))]
     lines += ["", *_kernel_lines(costs), "", "worth a look"]
     findings = _findings(lowering, costs, device)
