@@ -4,11 +4,10 @@
     rows     m == io * block * tile + ir * tile + i           columns  n == jr * width + j, l
 
 The accumulators of ``tile`` rows by ``width`` columns stay in registers during the sum. Both
-factors are read in place as long as the right one fits the L2 cache and its rows are contiguous.
-Otherwise workers share column panels (``tile_panels``): each worker packs its panel, which stays in
-the L2 cache while all rows pass over it. If there are too few panels, or the left factor exceeds
-all caches, workers share blocks of rows instead, and the right factor is packed once for all of
-them.
+factors are read in place or packed in the order of the tiles, whichever takes fewer cycles
+(footprint.py). If the right one is packed, workers share column panels (``tile_panels``): each
+packs its panel, which stays in the L2 cache while all rows pass over it. Or, if there are too few
+panels or that costs less, they share blocks of rows, and the right factor is packed once for all.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ import math
 from collections.abc import Sequence
 
 from fnx.core.ir import tiling
+from fnx.core.ir.cache import cached_property
 from fnx.core.ir.matrix_units import MatrixUnit
 from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of
 from fnx.lower.analysis.workload import (
@@ -48,6 +49,7 @@ from fnx.lower.schedule.contraction import (
     word_range,
     work_of_each,
 )
+from fnx.lower.schedule.footprint import Walk, footprint, packed, read_cycles, tiles_cycles
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
@@ -61,10 +63,8 @@ _MIN_PACK_BYTES = 96 << 10  # bytes of a computed right factor above which packi
 # vectors of columns, and terms, above which packing the left factor pays
 _MIN_PACK_VECTORS, _MIN_PACK_TERMS = 6, 16
 _PACK_COST, _PACK_KERNEL_CYCLES = 3, 1000  # cost of a packed vector; of one more kernel
+_PACK_MARGIN = 0.05  # cycles that packing the left factor must save, relative to all
 _MIN_REUSE_ROWS = 112  # rows from which packing a right factor with strided lanes pays
-_MIN_LARGE_REUSE_ROWS = 384  # ... one that exceeds the L2 cache
-# bytes of left factor caches hold: contiguous, strided
-_MAX_LEFT_BYTES, _MAX_STRIDED_LEFT_BYTES = 16 << 20, 4 << 20
 _MAX_BLOCK_ROWS = 56  # most rows packed together
 # processors; work of the busiest relative to an even share, at most
 _PROCESSORS, _MAX_IMBALANCE = 4, 1.05
@@ -197,6 +197,14 @@ def _flatten(split_loops: dict[str, list[str]]) -> list[str]:
     return [x for names in split_loops.values() for x in names]
 
 
+class _Plan(Record):
+    """Whether workers share column panels, and whether each factor is packed."""
+
+    shares_panels: bool
+    left: bool
+    right: bool
+
+
 class _Tiling:
     """The register tile, the block of tiles and the loops that suit a contraction."""
 
@@ -260,47 +268,97 @@ class _Tiling:
 
     def shares_panels(self) -> bool:
         """Return whether workers share column panels, each packed by the worker that reads it, so
-        that nobody waits for a kernel that packs all. A panel must fit the L2 cache beside what
-        passes over it, there must be panels for several workers, and caches must hold the left
-        factor, all of which passes over each panel."""
-        matmul = self.matmul
+        that nobody waits for a kernel that packs all."""
+        return self._plan.shares_panels
+
+    def _can_share_panels(self) -> bool:
+        """Return whether a panel fits the L2 cache beside what passes over it, and there are panels
+        for several workers."""
         panel_width = self.tile.vectors * self.tile.lanes
-        panels = -(-self.width // panel_width)
+        panels = -(-self.width // panel_width) * volume(self.matmul.batch)
         rounded_panels = -(-panels // _PROCESSORS) * _PROCESSORS
-        return not matmul.batch and self._packs_right() and not has_overlap(matmul.right) and \
+        return not has_overlap(self.matmul.right) and \
             _PROCESSORS <= panels and rounded_panels <= _MAX_PANEL_IMBALANCE * panels and \
-            2 * panel_width * self.depth * self.itemsize <= self.target.l2 and \
-            self._left_bytes_total() <= _MAX_LEFT_BYTES
+            2 * panel_width * self.depth * self.itemsize <= self.target.l2
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        """The plan that takes the fewest cycles, of those that the factors allow."""
+        left, right = self._must_pack_left(), self._must_pack_right()
+        lefts, rights = {left}, {right}
+        if self.unit is None:  # both can be read in place
+            lefts.add(left or self._is_wide())
+            rights.add(right or not has_overlap(self.matmul.right))
+        plans = [_Plan(False, x, r) for x in lefts
+                 for r in ((right,) if self.matmul.batch else rights)]
+        if True in rights and self._can_share_panels():
+            # a kernel that packs the left factor of a whole batch leaves it in no cache
+            plans += [_Plan(True, x, True) for x in ({left} if self.matmul.batch else lefts)]
+        return plans[0] if len(plans) == 1 else min(plans, key=self._plan_cycles)
+
+    def _plan_cycles(self, plan: _Plan) -> float:
+        """Return the cycles to pack and to read the factors."""
+        matmul, tile = self.matmul, self.tile
+        width, rows = tile.vectors * tile.lanes, volume(matmul.rows)
+        block = rows if plan.shares_panels else min(tile.rows * self.block, rows)
+        left = self._walk(matmul.left, self.row, tile.rows, block)
+        right = self._walk(matmul.right, self.column, width, self.width)
+        blocks, cycles = -(-rows // block), 0.0
+        if plan.left:
+            cycles += self._packing_cycles(matmul.left, self.row, tile.rows, rows) + \
+                blocks * read_cycles(left, 2, 1, misses_pages=True)
+            left = packed(left, tile.rows * self.depth * self.itemsize)
+        if plan.right:
+            cycles += self._packing_cycles(matmul.right, self.column, width, self.width) + \
+                read_cycles(right, 2, 1, misses_pages=True)
+            right = packed(right, width * self.depth * self.itemsize)
+        if plan.left if plan.shares_panels else plan.right:
+            # a kernel packs all: it fetches and writes back each line of the copy
+            copy = left if plan.shares_panels else right
+            cycles += _PACK_KERNEL_CYCLES + 2 * copy.block.cycles(2, misses_pages=False)
+        return (1 + _PACK_MARGIN * plan.left) * (
+            cycles + tiles_cycles(left, right, blocks, self.target))
+
+    def _walk(self, factor: UOp, r: UOp, tile: int, block: int) -> Walk:
+        """Return how tiles of so many rows or columns read a factor in place."""
+        load = max(leaf_loads(factor), key=lambda x: volume(x.ranges))
+        size = load.dtype.itemsize
+        summed = [(abs(stride(load, x)) * size, extent(x)) for x in self.matmul.summed]
+        step = abs(stride(load, r)) * size
+        return Walk(footprint([*summed, (step, tile)], size),
+                    footprint([*summed, (step, block)], size), -(-block // tile))
+
+    def _packing_cycles(self, factor: UOp, r: UOp, tile: int, results: int) -> float:
+        """Return the cycles to pack a factor, with lanes along the tile or the sum."""
+        lanes = min(self.tile.lanes, tile) if count_contiguous(factor, [r]) else \
+            self.tile.lanes if count_contiguous(factor, self.matmul.summed) else 1
+        return results * self.depth / lanes * _PACK_COST
 
     def _right_bytes(self) -> int:
         return self.width * self.depth * self.itemsize
 
-    def _left_bytes_total(self) -> int:
-        return volume(self.matmul.rows) * self.depth * self.itemsize
-
     def _packs_left(self) -> bool:
-        """Return whether the left factor is packed: if it is computed (for a unit: not in memory as
-        register words), consists of overlapping windows, or its rows are so far apart that caches
-        evict the lines of one tile before the next."""
+        return self._plan.left
+
+    def _must_pack_left(self) -> bool:
+        """Return whether the left factor is packed in any case: if it is computed (for a unit: not
+        in memory as register words) or consists of overlapping windows."""
         left = self.matmul.left
-        is_strided = count_contiguous(left, self.matmul.summed) == 0 and \
-            self._left_bytes_total() > _MAX_STRIDED_LEFT_BYTES
         if self.unit is not None:
-            return is_strided or \
-                not is_packed_words(left, word_range(self.matmul, self.unit), self.unit)
+            return not is_packed_words(left, word_range(self.matmul, self.unit), self.unit)
         return not is_plain(left) and self.depth >= _MIN_PACK_TERMS or \
-            self._is_wide() and (is_strided or has_overlap(left))
+            self._is_wide() and has_overlap(left)
 
     def _packs_right(self) -> bool:
-        """Return whether the right factor is packed: if it becomes register words, its lanes are
-        strided, it is computed; or it exceeds the L2 cache and there are many rows."""
-        rows = volume(self.matmul.rows)
-        if self.unit is not None and rows > self.tile.rows:  # words are laid out once
-            return True
-        if self.is_right_strided or not is_plain(self.matmul.right):
-            return self.is_right_strided or self._is_reused() and self._is_large() or \
-                self._pays_to_compute_once()
-        return rows >= _MIN_LARGE_REUSE_ROWS and self._right_bytes() > self.target.l2
+        return self._plan.right
+
+    def _must_pack_right(self) -> bool:
+        """Return whether the right factor is packed in any case: if it becomes register words, its
+        lanes are strided, or it is computed often."""
+        if self.unit is not None and volume(self.matmul.rows) > self.tile.rows:
+            return True  # words are laid out once
+        return self.is_right_strided or not is_plain(self.matmul.right) and (
+            self._is_reused() and self._is_large() or self._pays_to_compute_once())
 
     def _pays_to_compute_once(self) -> bool:
         """Return whether a kernel that computes the right factor costs less than computing it again

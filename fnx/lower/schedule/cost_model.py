@@ -37,6 +37,7 @@ from fnx.core.support.range_kinds import WORKER_KIND
 from fnx.core.support.target import Target
 from fnx.lower.analysis.conditions import INEQUALITIES, match_masked_reduce
 from fnx.lower.analysis.workload import extent, stride
+from fnx.lower.schedule.footprint import L3_BYTES, LINE_BYTES, LINE_CYCLES, footprint
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 
@@ -48,11 +49,6 @@ _ADD_LATENCY = 8            # additions in flight that hide the latency: two uni
 _LOOP_CYCLES = 0.5          # cycles per iteration; overhead of memory accesses beside arithmetic
 _MEMORY_OVERHEAD = 1 / 8
 _STRIDED_LANE_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}  # instructions of a strided lane
-_LINE_BYTES, WAYS = 64, 8  # bytes of a cache line; associativity of a cache
-_L3_BYTES = 16 << 20    # bytes of the third-level cache
-# Cycles of a line from the second-level cache, additional ones from the third level and from
-# memory: most of the latency overlaps with arithmetic. Fitted to 1,050 schedules of 34 products.
-_LINE_CYCLES = 0.5, 0.25, 16.0
 _L2_THROUGHPUT = 2.5       # of a line from the second-level cache, if there is no other work
 _STRIDED_LANE_CYCLES = 8.0         # of a line that a strided lane waits for
 # of the memory cost, if the third level still holds it at the next call
@@ -140,28 +136,15 @@ class _Access:
         self._whole = math.inf
         if all(d.op is ops.CONST for d in dims(buffer(n))):
             self._whole = math.prod([build.const_of(d) for d in dims(buffer(n))]) * self._size
-        touched_bytes = [self._touched(ranges[at:]) for at in range(len(ranges) + 1)]
-        self.lines = [lines for lines, _, _ in touched_bytes]
-        self.footprint = [[max(lines, rows * min(row_stride, held // WAYS)) for held in caches]
-                          for lines, rows, row_stride in touched_bytes]
+        touched = [footprint([(self.steps[r], extent(r)) for r in ranges[at:]], self._size,
+                             self._whole) for at in range(len(ranges) + 1)]
+        self.lines = [x.bytes for x in touched]
+        self.footprint = [[x.occupied(size) for size in caches] for x in touched]
         lane = next((r for r in ranges if r.arg.kind == "VEC"), None)
         self.is_strided = lane is not None and self.steps[lane] > self._size
         self.crosses_lines = lane is not None and self.steps[lane] == self._size \
-            and self._size * extent(lane) >= _LINE_BYTES \
-            and any(step % _LINE_BYTES for r, step in self.steps.items() if r is not lane)
-
-    def _touched(self, loops: Sequence[UOp]) -> tuple[float, int, int]:
-        """Return the bytes of lines, the number of rows, and the power of two that they are
-        apart."""
-        run_bytes, rows, row_alignment = self._size, 1, 0
-        for step, n in sorted((self.steps[r], extent(r)) for r in loops):
-            # contiguous with the previous loop
-            if step and n > 1 and step <= max(run_bytes, _LINE_BYTES):
-                run_bytes += step * (n - 1)
-            elif step and n > 1:
-                rows, row_alignment = rows * n, row_alignment or step & -step
-        lines = min(rows * -(-run_bytes // _LINE_BYTES), -(-self._whole // _LINE_BYTES))
-        return lines * _LINE_BYTES, rows, row_alignment
+            and self._size * extent(lane) >= LINE_BYTES \
+            and any(step % LINE_BYTES for r, step in self.steps.items() if r is not lane)
 
 
 class _Statement:
@@ -180,7 +163,7 @@ class _Statement:
         self.nodes = [*toposort(roots, stop=lambda n: n.op in (
             ops.REDUCE, ops.STAGE, ops.LOAD, ops.LOOP)), s]
 
-        self.caches = target.l1, target.l2, _L3_BYTES
+        self.caches = target.l1, target.l2, L3_BYTES
         self.of = {n: _Access(n, self.ranges, self.caches) for n in self.nodes
                    if n.op in (ops.LOAD, ops.STORE)}
         self.accesses = tuple(self.of.values())
@@ -190,7 +173,7 @@ class _Statement:
         lines = self._lines(previous)
         strided_lines = sum([self._lines_loaded(0, a, previous)
                              for a in self.accesses if a.is_strided])
-        line_cycles: float = sum(map(operator.mul, lines, _LINE_CYCLES))
+        line_cycles: float = sum(map(operator.mul, lines, LINE_CYCLES))
         return max(self._instructions() + line_cycles,
                    lines[0] * _L2_THROUGHPUT) + strided_lines * _STRIDED_LANE_CYCLES
 
@@ -264,7 +247,7 @@ class _Statement:
         # the same lines are touched again
         while depth and not access.steps[self.ranges[depth - 1]]:
             depth -= 1
-        lines = access.lines[depth] / _LINE_BYTES * math.prod(map(extent, self.ranges[:depth]))
+        lines = access.lines[depth] / LINE_BYTES * math.prod(map(extent, self.ranges[:depth]))
         is_cached = not depth and level == len(self.caches) - 1 and self._fits_cache[level][0]
         return lines * _CACHED_FRACTION if is_cached else lines
 

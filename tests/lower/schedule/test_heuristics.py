@@ -224,11 +224,12 @@ def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
 
 
 @pytest.mark.parametrize("m,n,k,right,shared", [
-    (512, 64, 64, None, "r0_io"), (512, 512, 512, None, "r0_io"), (128, 1024, 784, None, "r0_io"),
+    (512, 64, 64, None, "r0_io"), (512, 512, 512, "PRIV", "r1_jr"),
+    (128, 1024, 784, "PRIV", "r1_jr"), (8, 1024, 784, None, "r0_io"),
     (1024, 1024, 1024, "PRIV", "r1_jr"), (4096, 4096, 4096, "GLOBAL", "r0_io"),
     (1024, 128, 4096, "GLOBAL", "r0_io"), (1024, 320, 1024, "GLOBAL", "r0_io")],
-    ids=["small", "the cache holds it", "few rows", "large", "no cache holds a piece",
-         "two pieces", "pieces are uneven"])
+    ids=["small", "it fills the cache", "its rows share places of the cache", "few rows", "large",
+         "no cache holds a piece", "two pieces", "pieces are uneven"])
 def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | None, shared: str
                                           ) -> None:
     """By the worker that reads a panel of it, once for all, or not at all; the left factor, whose
@@ -247,17 +248,18 @@ def test_strided_lanes_are_packed() -> None:
 
 
 def test_rows_that_lie_across_are_packed_where_caches_lose_them() -> None:
-    for n, operands in ((1024, [1]), (2048, [0, 1])):
+    for n, operands in ((64, []), (512, [0, 1]), (2048, [0, 1])):
         steps = choose_schedule(matmul(n, n, n, a="km"), AVX512)
         assert [s.operand for s in steps if isinstance(s, StageOperand)] == operands
 
 
 def test_what_is_computed_of_a_factor_is_computed_once() -> None:
-    """exp(x) @ w: computed once per block of rows, not for each panel of columns."""
+    """exp(x) @ w: computed once, not for each panel of columns."""
     make = Maker({"m": 512, "n": 512, "k": 512})
     value = make.fold(build.mul(build.exp(make.load("mk")), make.load("kn")), "k")
     steps = choose_schedule(make.kernel(build.store(make.place("mn"), value)), AVX512)
-    assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [(0, "PRIV")]
+    assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [
+        (0, "GLOBAL"), (1, "PRIV")]
 
 
 @pytest.mark.parametrize("columns", [64, 128, 192, 256, 512])
