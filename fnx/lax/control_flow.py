@@ -153,7 +153,7 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     Array(10, dtype=int32, weak_type=True)
     """
     first, last = _loop_bound("lower", lower), _loop_bound("upper", upper)
-    if isinstance(first, int) and isinstance(last, int):
+    if isinstance(first, int) and type(last) is not Array:
         count = _resolve_unroll(unroll)
         result: CarryT
         try:
@@ -174,7 +174,7 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
 
 
 def _loop_bound(name: str, bound: Any) -> int | Array:
-    """Return a loop bound as a Python integer if it is one, else as an Array."""
+    """Return a loop bound as a Python integer (or a dimension) if it is one, else as an Array."""
     if type(bound) is not Array and hasattr(bound, "__index__") and not isinstance(bound, bool):
         return arguments.check_int(name, bound)
     x = asarray(bound)

@@ -18,13 +18,13 @@ fft = lazy_import("fnx.lower.emit.fft")
 linalg = lazy_import("fnx.lower.emit.linalg")
 
 
-def opaque_launch(step: KernelStep, lowering: TargetLowering, dynamic_shapes: bool) -> Launch:
+def opaque_launch(step: KernelStep, lowering: TargetLowering, has_fixed_length: bool) -> Launch:
     """Return the launch of a CALLBACK, SORT, FFT_STEP or LINALG."""
     node = step.kernel
     scalars: tuple[UOp, ...] = ()
     may_alias: tuple[AliasPair, ...] = ()
     if node.op is ops.SORT:
-        if dynamic_shapes and lowering.native_programs:
+        if not has_fixed_length and lowering.native_programs:
             node, scalars = generalize_length(node)
     elif node.op is ops.FFT_STEP:
         if lowering.native_programs:

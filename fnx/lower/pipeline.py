@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
-from operator import attrgetter
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import COMPLEX, STORAGE_ONLY
@@ -129,7 +128,7 @@ def lift_to_kernel(run: Callable[[UOp], UOp],
 @wraps(stage_rows)
 # a contraction is tiled together with its epilogue
 def row_epilogues(work: ScheduleInput) -> ScheduleInput:
-    if work.dynamic_shapes or work.schedule is not None or \
+    if work.fixed_lengths is not None or work.schedule is not None or \
             contraction.match_contraction(work.kernel) is not None:
         return work
     kernel = stage_rows(work.kernel)
@@ -140,7 +139,7 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
     """Turn lengths and constants into arguments. The tiles of a contraction depend on its lengths,
     so it gets its schedule first. Skipped if the target limits the steps of a thread: unknown
     lengths could not be checked against that limit."""
-    if not work.dynamic_shapes or work.schedule is not None and not work.is_generated or \
+    if work.fixed_lengths is None or work.schedule is not None and not work.is_generated or \
             target.max_steps:
         return work
     kernel, schedule = work.kernel, None
@@ -151,7 +150,7 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
             else TARGET_LOWERINGS[target.kind].contraction_schedule(match, target)
         if schedule is None:
             return work
-    kernel, scalars = generalize(kernel)
+    kernel, scalars = generalize(kernel, work.fixed_lengths)
     return work.replace(kernel=kernel, scalars=scalars, schedule=schedule)
 
 
@@ -286,7 +285,7 @@ KERNEL_PASSES = (
          "kernel", features=SELECT_OPS),
     Pass("row_epilogues", row_epilogues, "kernel", "kernel", features=REDUCE_OPS),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel", takes_target=True,
-         needs=attrgetter("dynamic_shapes")),
+         needs=lambda work: work.fixed_lengths is not None),
     Pass("canonicalize", lift_to_kernel(canonicalize), "kernel", "kernel"),
 )
 COMMAND_PASSES = (
@@ -324,7 +323,7 @@ class Lowered(Record):
     lines: frozenset[Location] = frozenset()
 
 
-def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
+def lower(fn: UOp, target: Target, fixed_lengths: frozenset[int] | None = None,
           on_kernel_ready: Callable[[KernelCode], None] | None = None,
           on_pass: Callable[[PassTrace], None] | None = None, donated: Sequence[int] = (),
           schedules: Callable[[UOp], Schedule | None] | None = None,
@@ -334,8 +333,8 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
     Args:
         fn: a closed FUNCTION.
         target: the machine.
-        dynamic_shapes: turn loop lengths and constants into kernel arguments, if possible: for
-            eager calls, which see many shapes.
+        fixed_lengths: if given, constants and all other loop lengths become kernel arguments, if
+            possible. None are fixed in eager calls, which see many shapes.
         on_kernel_ready: called with each kernel as it is ready, so that it can be compiled
             concurrently.
         on_pass: called after each pass. Each distinct kernel is printed then, and caches are
@@ -358,7 +357,7 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
     blocks = Blocks(driver, ready, schedules)
     traced, fn = fn, driver.run(TENSOR_PASSES, fn)
     donations = donated_pairs(fn, unique_results(fn).src, donated) if donated else ()
-    block = blocks.lower(fn, dynamic_shapes, carried=donations)
+    block = blocks.lower(fn, fixed_lengths, carried=donations)
     commands = driver.run(LOOP_PASSES, block.commands)
     if commands is not block.commands:
         block = block.replace(commands=commands, arena=max(block.arena, arena_bytes(commands)))
@@ -393,7 +392,7 @@ class Blocks:
         key = fn, ins, outs, carried
         if key not in self.cache:
             self.bodies += 1
-            block = self.cache[key] = self.lower(distinct_results(fn), False, ins, outs, carried)
+            block = self.cache[key] = self.lower(distinct_results(fn), None, ins, outs, carried)
             self.bodies -= 1
             target = self.driver.target
             if not (TARGET_LOWERINGS[target.kind].loop_kernels and
@@ -403,13 +402,13 @@ class Blocks:
                         self.ready(run.src[0])
         return self.cache[key]
 
-    def lower(self, fn: UOp, dynamic_shapes: bool, ins: Sequence[int] = (),
+    def lower(self, fn: UOp, fixed_lengths: frozenset[int] | None, ins: Sequence[int] = (),
               outs: Sequence[int] = (), carried: CarriedPairs = ()) -> Block:
         """Lower a FUNCTION to a Block.
 
         Args:
             fn: the FUNCTION.
-            dynamic_shapes: as in ``lower``.
+            fixed_lengths: as in ``lower``.
             ins, outs: alignments of parameters and results; by default ``ALIGNMENT``.
             carried: (result, parameter) pairs: the result may be written over the parameter.
         """
@@ -429,7 +428,7 @@ class Blocks:
                 expand_control_flow(step, self.lower_body, alignment)
             for part in launches_of_step:
                 if isinstance(part, KernelStep):
-                    launches += self._launches(part, dynamic_shapes, alignment)
+                    launches += self._launches(part, fixed_lengths, alignment)
                 else:
                     launches.append(part)
         unaligned = frozenset([node for node, n in alignments.items() if n < ALIGNMENT])
@@ -438,32 +437,32 @@ class Blocks:
             bool(self.driver.target.max_buffers)))
         return block
 
-    def _schedule_input(self, step: KernelStep, dynamic_shapes: bool,
+    def _schedule_input(self, step: KernelStep, fixed_lengths: frozenset[int] | None,
                         alignment: Callable[[UOp], int]) -> ScheduleInput:
         """Run the kernel passes, and look up the schedule of a generated kernel."""
         kernel = set_alignments(step.kernel, [alignment_of(o, alignment) for o in step.operands])
         # with many shapes few states recur
-        run_passes = self.driver.run if dynamic_shapes else self.driver.run_cached
+        run_passes = self.driver.run_cached if fixed_lengths is None else self.driver.run
         work: ScheduleInput = run_passes(KERNEL_PASSES,
-                                         ScheduleInput(kernel, step.schedule, dynamic_shapes,
+                                         ScheduleInput(kernel, step.schedule, fixed_lengths,
                                                        is_generated=step.is_generated))
-        if work.schedule is None and not dynamic_shapes and self.schedules is not None:
+        if work.schedule is None and fixed_lengths is None and self.schedules is not None:
             return work.replace(schedule=self.schedules(work.kernel))
         return work
 
-    def _launches(self, step: KernelStep, dynamic_shapes: bool, alignment: Callable[[UOp], int]
-                  ) -> Iterator[Launch]:
+    def _launches(self, step: KernelStep, fixed_lengths: frozenset[int] | None,
+                  alignment: Callable[[UOp], int]) -> Iterator[Launch]:
         """Yield a kernel under its schedule, after the kernels that pack its operands."""
         lowering = TARGET_LOWERINGS[self.driver.target.kind]
         if step.kernel.op is not ops.KERNEL:
-            launch: Launch = opaque_launch(step, lowering, dynamic_shapes)
+            launch: Launch = opaque_launch(step, lowering, fixed_lengths is None)
             if launch.kernel.op is not ops.CALLBACK and not self.bodies:
                 self.ready(launch.kernel)
             yield launch
             return
-        if dynamic_shapes and step.schedule is None:
+        if fixed_lengths is not None and step.schedule is None:
             step = canonicalize_operand_order(step)
-        work = self._schedule_input(step, dynamic_shapes, alignment)
+        work = self._schedule_input(step, fixed_lengths, alignment)
         tiled: ScheduledKernels = self.driver.run_cached(
             lowering.tiling, ScheduleInput(work.kernel, work.schedule))
         shares, copies = self.driver.memoize("in place", step.kernel, lambda: (

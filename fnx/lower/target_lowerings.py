@@ -71,14 +71,14 @@ class ScheduleInput(Record):
         kernel: the KERNEL.
         schedule: the user's, () to choose one for a user-written kernel; None for a generated
             kernel whose schedule is not chosen yet.
-        dynamic_shapes: whether lengths and constants become arguments, if possible.
+        fixed_lengths: if given, constants and all other lengths become arguments, if possible.
         scalars: the CONST of each VAR slot.
         is_generated: whether the kernel was generated from a loop, not written by the user.
     """
 
     kernel: UOp
     schedule: Schedule | None
-    dynamic_shapes: bool = False
+    fixed_lengths: frozenset[int] | None = None
     scalars: tuple[UOp, ...] = ()
     is_generated: bool = False
 
@@ -150,7 +150,7 @@ def choose_schedule(work: ScheduleInput, target: Target) -> ScheduleInput:
 
 @wraps(stage_scatter_rows)
 def scatter_rows(work: ScheduleInput, target: Target) -> ScheduleInput:
-    if work.schedule is not None or work.dynamic_shapes:
+    if work.schedule is not None or work.fixed_lengths is not None:
         return work
     kernel = stage_scatter_rows(work.kernel, target)
     return work if kernel is work.kernel else work.replace(kernel=canonicalize(kernel))

@@ -59,15 +59,16 @@ schedule_search = lazy_import("fnx.transforms.dispatch.schedule_search")
 ScheduleLookup = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the heuristic
 
 
-def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
-         use_stored: bool = False, lines: Lines = frozenset()) -> Executable:
+def link(fn: UOp, device: DeviceBase, fixed_lengths: frozenset[int] | None = None,
+         donated: Sequence[int] = (), use_stored: bool = False, lines: Lines = frozenset()
+         ) -> Executable:
     """Compile a FUNCTION and link it for a device. The compiler is half of fnx's code: it is
     loaded only when a program is not found among the stored ones (``use_stored``: look there).
     ``lines`` are the user's lines of its trace: nodes that are equal to those of other functions
     have the lines of these, too."""
     if not use_stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
-        return _compile(fn, device, runtime_extents, donated, lines)
+        return _compile(fn, device, fixed_lengths, donated, lines)
     store = program_cache.ProgramEntry(fn, device, disk_cache(), donated, lines)
     compiled = partial(_compile, fn, device, donated=donated, lines=lines)
     executable: Executable | None = preserving_locs(store.restore_program, lambda block: Executable(
@@ -80,14 +81,14 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
     return executable
 
 
-def _compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
+def _compile(fn: UOp, device: DeviceBase, fixed_lengths: frozenset[int] | None = None,
              donated: Sequence[int] = (), lines: Lines = frozenset()) -> Executable:
     """Run all passes on a FUNCTION, and link the result."""
-    schedules = None if runtime_extents else search_schedules(fn, device, donated)
-    return _start_compile(fn, device, runtime_extents, donated, schedules, lines=lines)()
+    schedules = search_schedules(fn, device, donated) if fixed_lengths is None else None
+    return _start_compile(fn, device, fixed_lengths, donated, schedules, lines=lines)()
 
 
-def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
+def _start_compile(fn: UOp, device: DeviceBase, fixed_lengths: frozenset[int] | None = None,
                    donated: Sequence[int] = (), schedules: ScheduleLookup | None = None,
                    prepare: Callable[[KernelCode], None] | None = None,
                    lines: Lines = frozenset()) -> Callable[[], Executable]:
@@ -99,7 +100,7 @@ def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
         fn, checks = bounds_check.add_bounds_checks(fn)
     fn = preprocess(fn, device)
     stats_before = device.stats()
-    lowered = with_gc_disabled(pipeline.lower, fn, target_of(device), runtime_extents,
+    lowered = with_gc_disabled(pipeline.lower, fn, target_of(device), fixed_lengths,
                                prepare or device.prepare, None, donated, schedules, lines)
 
     def linked() -> Executable:
@@ -121,7 +122,7 @@ def search_schedules(fn: UOp, device: DeviceLike, donated: Sequence[int] = ()
         return None
     kernels: list[UOp] = []
     with_gc_disabled(pipeline.lower, preprocess(fn, device), target_of(device),
-                     False, None, None, donated, kernels.append)
+                     None, None, None, donated, kernels.append)
     schedules: dict[UOp, Any] = with_gc_disabled(
         schedule_search.search_kernels, kernels, device, _make_start(device), candidates,
         disk_cache(), config.search, fn.arg.name)
@@ -225,8 +226,8 @@ def _upload(value: NDArray) -> Any:
     return get_device(config.device).upload(value)
 
 
-_eager = EagerEvaluator(lambda fn, _, device, lines: link(fn, get_device(device), True), _upload,
-                        lambda nbytes: _configured_device().zeros(nbytes))
+_eager = EagerEvaluator(lambda fn, _, device, lines: link(fn, get_device(device), frozenset()),
+                        _upload, lambda nbytes: _configured_device().zeros(nbytes))
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _configured_device().synchronize(),
                       lambda value: _configured_device().borrow(value))
 

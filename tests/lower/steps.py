@@ -27,7 +27,7 @@ def steps_of(fn: UOp) -> list[KernelStep | ControlFlowStep]:
 
 
 def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
-              runtime_extents: bool = False) -> list[np.ndarray[Any, Any]]:
+              fixed_lengths: frozenset[int] | None = None) -> list[np.ndarray[Any, Any]]:
     """Return the results of ``fn`` after the passes up to untiled kernels."""
     driver = Driver(TARGET)
     memory: dict[UOp, np.ndarray[Any, Any]] = {
@@ -36,7 +36,7 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
         if isinstance(step, ControlFlowStep):
             memory.update(zip(step.writes, evaluate(step.writes, memory)))
             continue
-        work = driver.run(KERNEL_PASSES, ScheduleInput(step.kernel, step.schedule, runtime_extents))
+        work = driver.run(KERNEL_PASSES, ScheduleInput(step.kernel, step.schedule, fixed_lengths))
         for w in step.writes:
             garbage = np.full(w.shape, 7, w.dtype.np)
             memory.setdefault(w, garbage)

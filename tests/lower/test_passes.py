@@ -234,15 +234,16 @@ def concat_kernel(first: int, second: int) -> UOp:
                     (0,))
 
 
-@given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(0, 2), st.booleans())
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(0, 2),
+       st.sampled_from([None, frozenset(), frozenset({3, 5})]))
 def test_parts_of_any_length_are_where_they_belong(lengths: list[int], axis: int,
-                                                   dynamic_shapes: bool) -> None:
+                                                   fixed_lengths: frozenset[int] | None) -> None:
     shapes = [tuple([n if a == axis else 3 for a in range(3)]) for n in lengths]
     parts = [b.neg(p(i, *shape)) for i, shape in enumerate(shapes)]
     function = fn(b.pad(b.concat(parts, axis), [(0, 20), (1, 2), (0, 0)], 5.0), n=len(parts))
     args = [np.random.default_rng(i).standard_normal(s).astype("f4")
             for i, s in enumerate(shapes)]
-    np.testing.assert_array_equal(run_steps(function, args, dynamic_shapes)[0],
+    np.testing.assert_array_equal(run_steps(function, args, fixed_lengths)[0],
                                   apply(function, args)[0])
 
 
@@ -270,6 +271,20 @@ def test_runtime_extents_before_and_expected() -> None:
     other = copy(r(9, 0), dims=(9,), of=b.mul(
         x(b.add(r(9, 0), b.index_const(1)), dims=(12,)), b.const(7.0, F)))
     assert generalize(other)[0] is kernel
+
+
+def test_fixed_lengths_remain_constants() -> None:
+    """x of (n, 8) + 3 rows: one kernel for all n, with loops of 8."""
+    def shifted(n: int) -> UOp:
+        i, j = r(n, 0), r(8, 1)
+        return copy(i, j, dims=(n, 8), of=x(b.add(i, b.index_const(3)), j, dims=(n + 3, 8)),
+                    order=(0, 1))
+    kernel, scalars = generalize(shifted(24), frozenset({8}))
+    assert sorted(map(b.const_of, scalars)) == [3, 24, 27]
+    lengths = [n.src[0] for n in toposort([kernel]) if n.op is ops.RANGE]
+    assert sorted(n.op.name for n in lengths) == ["CONST", "VAR"]
+    assert generalize(shifted(70), frozenset({8}))[0] is kernel
+    assert generalize(shifted(70))[0] is not kernel
 
 
 @given(st.integers(0, 9), st.lists(st.integers(2, 6), min_size=3, max_size=3))
@@ -304,11 +319,11 @@ def test_runtime_extents_leave_what_is_divided() -> None:
 
 
 @pytest.mark.parametrize("work, lifted", [
-    (ScheduleInput(COALESCED["loops side by side"][1], None, dynamic_shapes=True), True),
+    (ScheduleInput(COALESCED["loops side by side"][1], None, fixed_lengths=frozenset()), True),
     (ScheduleInput(COALESCED["loops side by side"][1], None), False),
-    (ScheduleInput(COALESCED["loops side by side"][1], (), dynamic_shapes=True), False),
-    (ScheduleInput(COALESCED["loops side by side"][1], (), dynamic_shapes=True, is_generated=True),
-     True),
+    (ScheduleInput(COALESCED["loops side by side"][1], (), fixed_lengths=frozenset()), False),
+    (ScheduleInput(COALESCED["loops side by side"][1], (), fixed_lengths=frozenset(),
+                   is_generated=True), True),
 ], ids=["eager", "jit", "hand-written", "of a loop"])
 def test_who_gets_runtime_extents(work: ScheduleInput, lifted: bool) -> None:
     after = runtime_extents(work, Target("cpu"))

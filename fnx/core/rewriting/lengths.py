@@ -191,6 +191,19 @@ def first_dimension(function: UOp) -> tuple[UOp, Dim] | None:
     return None
 
 
+def numbers_in_shapes(function: UOp) -> frozenset[int]:
+    """Return the lengths in a FUNCTION that are numbers, and those of adjacent axes as one.
+
+    x: [T, 4, 8]  ->  4, 8, 32
+    """
+    found: set[int] = set()
+    for shape in {n.shape for n in toposort([function], into_functions=True)}:
+        for i in range(len(shape)):
+            lengths = itertools.takewhile(lambda n: type(n) is int, shape[i:])
+            found.update(itertools.accumulate(lengths, operator.mul))
+    return frozenset(found - {0, 1})
+
+
 def check_no_dimensions(function: UOp) -> None:
     """Raise unless all lengths of a graph that is to be compiled are numbers."""
     first = first_dimension(function)

@@ -4,13 +4,14 @@
     after   STORE(out[r0], LOAD(x[r0 + v2]) * v3)       r0 < v0, x of v1     with (24, 30, 3, 0.1)
 
 Lifted are lengths, bounds of masks and clamps, strides of slices, and constants of integer
-arithmetic. Not lifted are 0, 1 and -1, lengths of loops whose index is divided (a RESHAPE that
-splits rows), shift amounts, and in large kernels small strides (``x[::2]``) and divisors: these are
-much faster as constants. For a kernel whose results exceed the caches, that fact
-(``Ref.exceeds_cache``) and which lengths are multiples of a cache line remain static: then stores
-are nontemporal. Also static are whether plain stores write disjoint locations, and whether all
-indices and lengths fit 32 bits (``Kernel.stores_disjoint``, ``Kernel.index_fits_int32``).
-A contraction has its schedule before (``contraction_tiling.generic_schedule``).
+arithmetic. Not lifted are 0, 1 and -1, lengths that are the same in all shapes (``fixed``), lengths
+of loops whose index is divided (a RESHAPE that splits rows), shift amounts, and in large kernels
+small strides (``x[::2]``) and divisors: these are much faster as constants. For a kernel whose
+results exceed the caches, that fact (``Ref.exceeds_cache``) and which lengths are multiples of a
+cache line remain static: then stores are nontemporal. Also static are whether plain stores write
+disjoint locations, and whether all indices and lengths fit 32 bits (``Kernel.stores_disjoint``,
+``Kernel.index_fits_int32``). A contraction has its schedule before
+(``contraction_tiling.generic_schedule``).
 
 >>> from fnx.core.ir import dtypes
 >>> def kernel(n, factor):
@@ -38,8 +39,10 @@ from fnx.lower.emit.shuffles import MAX_STRIDE
 from fnx.lower.emit.stores import CACHE_LINE, large_results
 
 
-def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
-    """Return the KERNEL over VARs, and the CONST of each VAR slot."""
+def generalize(kernel: UOp, fixed: frozenset[int] = frozenset()
+               ) -> tuple[UOp, tuple[UOp, ...]]:
+    """Return the KERNEL over VARs, and the CONST of each VAR slot. Lengths, and constants of
+    indices, that are one of ``fixed`` remain constants."""
     nodes = toposort([kernel])
     if any(n.op is ops.CONST and n.dtype is dtypes.index and abs(build.const_of(n)) > _MAX_LENGTH
            for n in nodes):
@@ -50,7 +53,7 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     nodes = toposort([kernel])
     kernel = kernel.replace(arg=kernel.arg.replace(stores_disjoint=_stores_are_disjoint(kernel.src),
                                                    index_fits_int32=_fits_int32(nodes)))
-    return _Generalizer(nodes).run(kernel)
+    return _Generalizer(nodes, fixed).run(kernel)
 
 
 def _simplify_divisions(kernel: UOp) -> UOp:
@@ -108,20 +111,20 @@ _SMALL_WORK = 1 << 16  # iterations above which divisors stay constants
 class _Generalizer:
     """Decides which ranges may have any length; then lifts constants in the order of their use."""
 
-    def __init__(self, nodes: list[UOp]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: list[UOp], fixed: frozenset[int]) -> None:
+        self.nodes, self.fixed = nodes, fixed
         self.scalars: list[UOp] = []
         self.large = large_results(nodes)
         self.line = max([CACHE_LINE // ref.dtype.itemsize for ref in self.large], default=0)
         self.iterations = max([_iterations(n) for n in nodes if n.op is ops.STORE], default=1)
-        self.static_ranges = self._fixed_ranges()
+        self.static_ranges = self._nonlinear_ranges()
         self.static_constants = self._static_constants()
         self.ranges: dict[UOp, UOp] = {}
         self.lengths: dict[tuple[UOp, int], UOp] = {}  # dimension of a REF along an axis
 
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
-            if r.op is ops.RANGE and r not in self.static_ranges:
+            if r.op is ops.RANGE and not self._is_static(r):
                 length = self._lift(extent(r), min(1, build.const_of(extent(r))),
                                     self._max_length(r))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
@@ -129,7 +132,7 @@ class _Generalizer:
         return _renumber_vars(generalized, self.scalars)
 
     def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.REF or node in self.static_ranges:
+        if node.op is ops.REF or node.op is ops.RANGE and self._is_static(node):
             return node  # dimensions follow their indices: see _index
         if node.op is ops.INDEX and buffer(node).op is ops.REF:
             return self._index(node, src[1:])
@@ -140,7 +143,8 @@ class _Generalizer:
                 node.dtype in dtypes.STORAGE_ONLY:
             return False
         if node.dtype.kind in _INTEGER_KINDS:
-            return build.const_of(node) not in (-1, 0, 1)
+            return build.const_of(node) not in (-1, 0, 1) and not (
+                node.dtype is dtypes.index and self._is_fixed(node))
         return build.is_liftable_const(node)
 
     def _max_length(self, r: UOp) -> int:
@@ -164,7 +168,13 @@ class _Generalizer:
         low, high = value.dtype.limits if value.dtype.is_integer else (0, _MAX_LENGTH)
         return build.var(len(self.scalars) - 1, value.dtype, low, high)
 
-    def _fixed_ranges(self) -> set[UOp]:
+    def _is_fixed(self, n: UOp) -> bool:
+        return build.const_of(n) in self.fixed
+
+    def _is_static(self, r: UOp) -> bool:
+        return r in self.static_ranges or self._is_fixed(extent(r))
+
+    def _nonlinear_ranges(self) -> set[UOp]:
         """Return the ranges that are used in other ways than linear expressions and comparisons."""
         nonlinear: list[UOp] = []
         for node in self.nodes:
@@ -195,7 +205,7 @@ class _Generalizer:
         for axis, (i, d, at) in enumerate(zip(indices(node), dims(buffer(node)), rewritten)):
             if i in self.ranges and extent(i) is d:
                 d = extent(at)
-            elif self.static_ranges.isdisjoint(i.ranges):
+            elif not self._is_fixed(d) and self.static_ranges.isdisjoint(i.ranges):
                 key = buffer(node), axis
                 if key not in self.lengths:
                     self.lengths[key] = self._lift(d, low=min(1, build.const_of(d)))

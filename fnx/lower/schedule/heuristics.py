@@ -513,6 +513,7 @@ class LoopPlan:
         """Split the loops of long float sums for blocked summation."""
         order = self.loop_order()
         split_loops: dict[str, list[str]] = {}
+        staged = {r for n in self.closers if n.op is ops.STAGE for r in bound_ranges(n)}
         for node in self.closers:
             if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD \
                     or node.src[0].op is ops.ARG_PAIR or not node.dtype.is_float:
@@ -520,6 +521,8 @@ class LoopPlan:
             loops = [(x, self.trip_counts[x] if x in self.trip_counts else trip_count(r))
                      for r in order if r in bound_ranges(node) for x in self.parts[r][0]]
             loops.sort(key=lambda loop: loop[0] in blocks)
+            if any(n is None for _, n in loops) and not staged.isdisjoint(bound_ranges(node)):
+                continue  # parts would round up the row, which is at most some hundred steps
             if not any(x in split_loops for x, _ in loops):
                 chain = balanced_chain(loops, _CHAIN_TERMS)
                 steps, pieces = split_sum(loops, self.knob(

@@ -15,6 +15,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, dtypes, op_args
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting.lengths import range_length
 from fnx.core.support.errors import ArgumentError, PytreeError, ShapeError
 from fnx.transforms.control_flow.batched_body import batch_body
 from fnx.transforms.control_flow.bodies import (
@@ -136,7 +137,7 @@ def fori_loop(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: 
     if (python_loops := disabled_jit_loops()) is not None:
         return python_loops.fori_loop(f, lower, upper, init)
     body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
-    length = max(0, upper - lower)
+    length = range_length(lower, upper, 1)
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
     outs = unrolled_scan(body.function, length, body.captures, body.carry(carry), [index], False,
                          unroll, name=body.name + op_args.FORI_LOOP)

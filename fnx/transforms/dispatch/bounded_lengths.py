@@ -21,7 +21,13 @@ from fnx.core.array import tree
 from fnx.core.array.aval import Aval
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.dimensions import Assumptions, Dim, variables
-from fnx.core.rewriting.lengths import instantiate, length_at, renamed, solve_for
+from fnx.core.rewriting.lengths import (
+    instantiate,
+    length_at,
+    numbers_in_shapes,
+    renamed,
+    solve_for,
+)
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.record import Record
 from fnx.core.tracing.trace import ClosedFunction
@@ -175,6 +181,7 @@ class BoundedTraces:
     def __init__(self, f: Callable[..., Any], name: str, axes: Mapping[Any, Any]) -> None:
         self._arguments = DynamicArguments(f, name, axes)
         self.cache: TraceCache[BoundedTrace] = TraceCache(lambda: f)
+        self.fixed_lengths: frozenset[int] = frozenset()  # that do not change from call to call
 
     def find(self, key: CallKey, trace: Callable[[CallKey], ClosedFunction]) -> ClosedFunction:
         """Return the function for a signature; ``trace`` makes that of one with dimensions."""
@@ -182,9 +189,8 @@ class BoundedTraces:
         first: list[ClosedFunction] = []
 
         def of(bounded: BoundedTrace) -> ClosedFunction:
-            return bounded.find(lengths, lambda: trace_bounded(
-                bounded_key.avals, lambda avals: trace(key._replace(avals=avals)), lengths),
-                lambda: trace(key))
+            return bounded.find(lengths, lambda: self._trace(bounded_key, key, trace, lengths),
+                                lambda: trace(key))
 
         def make() -> tuple[BoundedTrace, list[UOp]]:
             bounded = BoundedTrace()
@@ -193,6 +199,13 @@ class BoundedTraces:
 
         entry = self.cache.find(bounded_key, make)
         return first[0] if first else of(entry.value)
+
+    def _trace(self, bounded_key: CallKey, key: CallKey,
+               trace: Callable[[CallKey], ClosedFunction], lengths: Lengths) -> BoundedFunction:
+        made = trace_bounded(bounded_key.avals, lambda avals: trace(key._replace(avals=avals)),
+                             lengths)
+        self.fixed_lengths |= numbers_in_shapes(made.closed.function)
+        return made
 
 
 def solve(function: str, declared: Sequence[Any], actual: Sequence[int], where: Sequence[str]

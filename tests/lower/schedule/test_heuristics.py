@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes, ops, tiling
+from fnx.core.ir.accessors import all_execs, bound_ranges, extent
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.tiling import Parallel, Split, StageOperand, Vectorize
 from fnx.core.ir.uop import UOp, toposort
@@ -22,6 +24,7 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.pipeline import lower
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.register_tiles import choose_register_tile
 from fnx.lower.schedule.staging import split_global
@@ -521,3 +524,18 @@ def test_gaps_of_some_results_are_filled() -> None:
         return jnp.exp(x / norm), jnp.sin(x / norm), norm
     text = fnx.jit(f).lower(jnp.ones((2000, 4))).text("llvm")
     assert "masked.scatter" not in text
+
+
+@given(st.integers(1, 3000))
+@settings(max_examples=8, deadline=None)
+def test_a_row_of_run_time_length_is_not_padded(n: int) -> None:
+    """exp(x - max) / sum: the row is filled in the loop of its sum, in whole blocks of vectors."""
+    graph = fnx.jit(lambda x: jnp.exp(x) / jnp.exp(x).sum(1, keepdims=True)).lower(
+        jnp.zeros((3, n))).graph
+    made = lower(graph, Target("cpu", cores=2), frozenset())
+    for launch in all_execs(made.block.commands):
+        numbers = dict(enumerate([build.const_of(s) for s in launch.src[1:]
+                                  if s.op is ops.CONST]))
+        for stage in (s for s in toposort([launch.src[0]]) if s.op is ops.STAGE):
+            elements = math.prod([evaluate(extent(r), numbers) for r in bound_ranges(stage)])
+            assert n <= elements < n + 64

@@ -66,6 +66,21 @@ def test_another_length_compiles_nothing() -> None:
     assert new_kernels() == before
 
 
+def test_fixed_lengths_are_constants_of_kernels() -> None:
+    f = fnx.jit(lambda x: nn.softmax(x.reshape(-1, 4, 24), -1), dynamic={"x": {0: T}})
+    assert "(x0: float32[n0, 24]," in f.lower(*_arrays((40, 96))).text("tiled")
+
+
+def test_a_loop_over_a_dimension_has_gradients() -> None:
+    def f(x: Any) -> Any:
+        return lax.fori_loop(1, x.shape[0], lambda i, c: 0.5 * c + x[i], x[0])
+    slope = fnx.jit(fnx.grad(lambda x: f(x).sum()), dynamic={0: {0: T}})
+    for t in (5, 1, 3):
+        x = _arrays((t,))[0]
+        np.testing.assert_allclose(slope(x), fnx.grad(f)(x))
+    assert slope.cache_info().traces == 1
+
+
 def test_keywords_trees_and_negative_axes() -> None:
     n = fnx.dim("n")
     f = fnx.jit(lambda batch, *, mask: jnp.where(mask, batch["x"], 0).sum(-1) + batch["y"],
