@@ -57,7 +57,7 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
                                 f"at most once as source and as destination, got {pairs}",
                                 hint="pass (source, destination) pairs with indices from 0 to "
                                      f"{named_axis.axis_size - 1}")
-    source = np.full(named_axis.axis_size, -1, np.int32)
+    source = np.full(operator.index(named_axis.axis_size), -1, np.int32)
     for a, b in pairs:
         source[b] = a
     source_index = named_axis.lookup(np.maximum(source, 0))

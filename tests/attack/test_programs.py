@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 import fnx.random as random
+from tests.attack import dimensions
 from tests.attack.calls import CALLS, DESCRIBE
 from tests.attack.programs import attack, program_of
 
@@ -34,3 +36,9 @@ def test_programs_mean_the_same_in_every_way() -> None:
 
 def test_a_seed_is_a_program() -> None:
     assert repr(program_of(7)) == repr(program_of(7)) != repr(program_of(8))
+
+
+def test_programs_of_dynamic_lengths_mean_the_same() -> None:
+    counts = Counter(map(dimensions.check, range(1000, 1025)))
+    print(dict(counts))
+    assert counts["equal"] > counts.total() // 2

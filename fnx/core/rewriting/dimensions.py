@@ -148,6 +148,11 @@ class Dim(op_args.Dimension):
     def __float__(self) -> float:
         raise self._needs_number("a float")
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(int, name) and not name.startswith("_"):
+            raise self._needs_number("an integer")  # n.bit_length()
+        raise AttributeError(f"a dimension has no attribute {name!r}", name=name, obj=self)
+
     def _needs_number(self, what: str) -> InconclusiveDimensionError:
         return InconclusiveDimensionError(
             f"expected {what}, got the dimension {self}, which is known at the call only",

@@ -166,3 +166,14 @@ def test_bad_declarations(dynamic: Any) -> None:
 def test_bad_dimensions(args: Any) -> None:
     with pytest.raises(fnx.errors.ArgumentError, match="dimension"):
         fnx.dim(*args)
+
+
+def test_what_needs_a_number_is_refused_by_name() -> None:
+    """Methods of int, and tables of an axis, need the length while tracing."""
+    def shifted(x: Any) -> Any:
+        return fnx.vmap(lambda r: lax.ppermute(r, "i", [(0, 0)]), axis_name="i")(x)
+    for f, what in ((lambda x: x * x.shape[0].bit_length(), "T"), (shifted, "ppermute"),
+                    (lambda x: lax.fft(x + 0j, "fft", x.shape), "fft")):
+        with pytest.raises(fnx.errors.InconclusiveDimensionError, match=what):
+            fnx.jit(f, dynamic={0: {0: T}})(*_arrays((4,)))
+    assert not hasattr(T, "is_prime")
