@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,11 +25,13 @@ def expanded(op: Op, *xs: Array, arg: Any = None, target: Target = FUSED) -> UOp
     return decompose(build.elementwise(op, *params, arg=arg), target)
 
 
-def decomposed(op: Op, *xs: Array, arg: Any = None, target: Target = FUSED) -> Array:
-    """Evaluate the expansion of op; MULACC rounds exactly once."""
+def decomposed(op: Op, *xs: Array, arg: Any = None, target: Target = FUSED,
+               under: Literal["ignore", "raise"] = "ignore") -> Array:
+    """Evaluate the expansion of op; MULACC rounds exactly once. ``under``: what NumPy does where
+    an operation underflows."""
     root = expanded(op, *xs, arg=arg, target=target)
     value: dict[UOp, Array] = {}
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore", under=under):
         for node in toposort([root]):
             if node.op is ops.PARAM:
                 value[node] = xs[node.arg.slot]

@@ -60,6 +60,15 @@ def test_float32_is_within_2_ulp(op: Op, target: Target) -> None:
     assert same_bits_each(got[zero], exact[zero].astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("t", [np.float32, np.float64])
+@pytest.mark.parametrize("op", UNARY, ids=str)
+def test_limits_are_reached_without_underflow(op: Op, t: Any) -> None:
+    """A product that rounds to 0 takes a processor more than a hundred cycles: masked scores are
+    -inf, and their exp is 0."""
+    x = np.array([0.0, -np.inf, np.inf, -1e3, 1e3], t)
+    decomposed(op, x, target=UNFUSED, under="raise")
+
+
 @TARGETS
 def test_float32_power_is_within_2_ulp(target: Target) -> None:
     rng, n = np.random.default_rng(1), 1 << (12 if target.fma else 16)  # FMA is slow in NumPy

@@ -193,10 +193,11 @@ def _cbrt_64(x: Expr) -> Expr:
 
 def cbrt(x: Expr) -> Expr:
     """CBRT; odd, and exact at 0 and infinity."""
-    a = abs(x)
+    regular = (abs(x) > 0.0) & (abs(x) < INF)
+    a = where(regular, abs(x), 1.0)  # of 0, the root would underflow: a hundred cycles
     root = _cbrt_64(a) if x.dtype is dtypes.float64 else \
         _cube_root(a.cast(dtypes.float64)).cast(x.dtype)
-    return where((a > 0.0) & (a < INF), with_sign(root, x), x)
+    return where(regular, with_sign(root, x), x)
 
 
 # with the largest errors seen in ulp: float32, float64
