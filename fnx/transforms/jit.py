@@ -137,8 +137,8 @@ class Jitted(Transformed[P, R_co]):
             f, self._name, dynamic) if dynamic else None
         self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f, explains=not dynamic)
         self._executables = ExecutableCache(lambda fn, donated, name, lines: link(
-            fn, get_device(name), self._bounded and self._bounded.fixed_lengths, donated,
-            not dynamic, lines), MAX_SIGNATURES)
+            fn, get_device(name), None if self._bounded is None
+            else self._bounded.fixed_lengths, donated, not dynamic, lines), MAX_SIGNATURES)
         self._device, self._inline = device, inline
         self._chosen = None if device is None else Placement(device, user_location(2))
         self._launchers: Sequence[Fastpath] = ()

@@ -1,4 +1,4 @@
-"""Random programs whose inputs have a dynamic length: ``jit(dynamic=)`` = the trace for each length.
+"""Random programs with a dynamic length: ``jit(dynamic=)`` = the trace for each length.
 
     python -m tests.attack.dimensions --count 2000 --seed 1
 
@@ -20,7 +20,7 @@ import fnx
 from fnx.core.support.config import override
 from fnx.errors import InconclusiveDimensionError
 from tests.attack.agreement import Array, Wrong, outcome
-from tests.attack.programs import compare, program_of, whole
+from tests.attack.programs import compare, program_of, run_lines
 from tests.attack.seeds import attack
 
 LONGEST = 12
@@ -50,14 +50,14 @@ def check(seed: int) -> str:
     t = fnx.dim("T", 1, LONGEST)
     axes = {i: [axis for axis, n in enumerate(x.shape) if n == length]
             for i, x in enumerate(program.inputs)}
-    f = fnx.jit(partial(whole, program),
+    f = fnx.jit(partial(run_lines, program),
                 dynamic={i: dict.fromkeys(some, t) for i, some in axes.items() if some})
     kinds = set()
     for n in (length, choose.randint(1, LONGEST), choose.randint(1, LONGEST)):
         inputs = [resized(x, axes[i], n) for i, x in enumerate(program.inputs)]
         with override(device="interp"):
             got, want = (outcome(jitted, *inputs) for jitted in (
-                f, fnx.jit(partial(whole, program))))
+                f, fnx.jit(partial(run_lines, program))))
         kinds.add(compared(program, n, got, want))
     return "equal" if "equal" in kinds else min(kinds)
 

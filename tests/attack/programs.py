@@ -82,7 +82,7 @@ def check(program: Program) -> str:
     Raises:
         Wrong: two ways disagree.
     """
-    whole = partial(whole, program)
+    whole = partial(run_lines, program)
     eager = outcome(whole, *program.inputs)
     jitted = outcome(fnx.jit(whole), *program.inputs)
     if _some(program, 8):
@@ -132,13 +132,13 @@ def compare(program: Program, way: str, got: list[list[Leaf]], want: list[list[L
                 continue
             if huge(flat(want)[:i], program.inputs) and fused(g, w, noisy[-1][i]):
                 continue
-            if explained(g, w, [made[i] for made in _rounded(partial(whole, program),
+            if explained(g, w, [made[i] for made in _rounded(partial(run_lines, program),
                                                              *program.inputs)]):
                 continue
         raise Wrong(f"{way}, leaf {i}, {g.dtype}: got\n{g.numbers!r}\nexpected\n{w.numbers!r}")
 
 
-def whole(program: Program, *inputs: Any) -> Any:
+def run_lines(program: Program, *inputs: Any) -> Any:
     return results(program, list(inputs))
 
 
