@@ -196,12 +196,12 @@ def numbers_in_shapes(function: UOp) -> frozenset[int]:
 
     x: [T, 4, 8]  ->  4, 8, 32
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for shape in {n.shape for n in toposort([function], into_functions=True)}:
         for i in range(len(shape)):
             lengths = itertools.takewhile(lambda n: type(n) is int, shape[i:])
-            found.update(itertools.accumulate(lengths, operator.mul))
-    return frozenset(found - {0, 1})
+            numbers.update(itertools.accumulate(lengths, operator.mul))
+    return frozenset(numbers - {0, 1})
 
 
 def check_no_dimensions(function: UOp) -> None:

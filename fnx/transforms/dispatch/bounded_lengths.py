@@ -202,10 +202,10 @@ class BoundedTraces:
 
     def _trace(self, bounded_key: CallKey, key: CallKey,
                trace: Callable[[CallKey], ClosedFunction], lengths: Lengths) -> BoundedFunction:
-        made = trace_bounded(bounded_key.avals, lambda avals: trace(key._replace(avals=avals)),
-                             lengths)
-        self.fixed_lengths |= numbers_in_shapes(made.closed.function)
-        return made
+        bounded = trace_bounded(bounded_key.avals, lambda avals: trace(key._replace(avals=avals)),
+                                lengths)
+        self.fixed_lengths |= numbers_in_shapes(bounded.closed.function)
+        return bounded
 
 
 def solve(function: str, declared: Sequence[Any], actual: Sequence[int], where: Sequence[str]
