@@ -27,7 +27,8 @@ test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in p
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 test-torch: $(VENV)/torch.stamp  ## PyTorch modules compiled by fnx: installs PyTorch first
-	$(BIN)/python -m pytest tests/torch $(ARGS)
+	$(BIN)/python -m pytest tests/torch "tests/test_guide.py::test_the_code_of_a_page_runs[torch]" \
+		$(ARGS)
 
 conditions: $(VENV)/test.stamp  ## the suite as on other machines; ARGS="busy bare --times 2"
 	$(BIN)/python scripts/suite_conditions.py $(ARGS)

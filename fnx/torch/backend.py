@@ -65,12 +65,9 @@ def split_graph(module: Any, failed: set[Any], settings: Mapping[str, Any]
                 ) -> Callable[[Sequence[Any]], list[Any]]:
     """Return a graph whose nodes PyTorch computes, with parts that fnx computes."""
     compile = partial(compile_part, settings=settings)
-    copy = torch.fx.GraphModule(module, torch.fx.Graph(module.graph.owning_module))
-    copy.graph = torch.fx.Graph()
-    values: dict[Any, Any] = {}
-    output = copy.graph.graph_copy(module.graph, values)
-    copy.graph.output(output)
-    copy.recompile()
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    copy = torch.fx.GraphModule(module, graph)
     partitioner = CapabilityBasedPartitioner(copy, _Support(failed),
                                              allows_single_node_partition=True)
     fused = partitioner.partition_and_fuse()

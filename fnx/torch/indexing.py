@@ -172,7 +172,7 @@ def _assertion(condition: Array, message: str = "assertion failed", *args: Any) 
 
 RANGES: dict[str, Any] = {
     "index": _of_index, "index_put": _of_index, "masked_scatter": _of_masked_scatter,
-    "index_fill": _of_fill, "take": lambda x, index: [Range(index, -x.size, x.size)],
+    "index_fill": _of_fill,
     "embedding": lambda weight, index, *args: [Range(index, 0, weight.shape[0], 0)],
     **dict.fromkeys(("index_select", "gather", "scatter", "scatter_add", "scatter_reduce",
                      "index_add", "index_copy"), _along_axis),
@@ -180,7 +180,7 @@ RANGES: dict[str, Any] = {
 }
 ROWS: Table = entries({
     "index": _index, "_unsafe_index": _index,
-    "index_put": _index_put, "_unsafe_index_put": _index_put, "_index_put_impl": _index_put,
+    "index_put": _index_put, "_unsafe_index_put": _index_put,
     "index_select": _index_select, "gather": _gather, "scatter": _scatter,
     "scatter_add": lambda x, dim, index, source: _scatter_by("add", x, dim, index, source),
     "scatter_reduce": _scatter_reduce, "index_add": _index_add, "index_copy": _index_copy,
@@ -188,6 +188,5 @@ ROWS: Table = entries({
     "_assert_async": lambda condition, message="": None,
     "_functional_assert_async": lambda condition, message, token: token,
     "masked_scatter": _masked_scatter, "embedding": _embedding,
-    "take": lambda x, index: x.reshape(-1)[index],
 })
 TABLE: Table = {name: row.replace(ranges=RANGES.get(name)) for name, row in ROWS.items()}

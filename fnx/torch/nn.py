@@ -221,42 +221,6 @@ def _group_norm(x: Array, weight: Array | None, bias: Array | None, n: int, chan
             scale.reshape(n, groups))
 
 
-def _batch_norm(x: Array, weight: Array | None, bias: Array | None, running_mean: Array | None,
-                running_var: Array | None, training: bool, momentum: float, eps: float
-                ) -> tuple[Any, ...]:
-    """Return result, mean, reciprocal of the deviation, and the new running mean and variance."""
-    shape = (1, x.shape[1], *[1] * (x.ndim - 2))
-    if not training:
-        if running_mean is None or running_var is None:
-            raise UnsupportedOpError("batch norm without running statistics")
-        scale = lax.rsqrt(running_var + eps)
-        y = (x - running_mean.reshape(shape)) * scale.reshape(shape)
-        empty = jnp.zeros((0,), running_mean.dtype)
-        return _affine(y, weight, bias, shape), empty, empty, running_mean, running_var
-    axes = (0, *range(2, x.ndim))
-    y, mean, variance, scale = _moments(x, axes, eps)
-    mean, scale, count = mean.reshape(-1), scale.reshape(-1), x.size // x.shape[1]
-    if running_mean is not None:
-        running_mean = running_mean * (1 - momentum) + momentum * mean
-    if running_var is not None:
-        unbiased = variance.reshape(-1) * (count / max(1, count - 1))
-        running_var = running_var * (1 - momentum) + momentum * unbiased
-    return _affine(y, weight, bias, shape), mean, scale, running_mean, running_var
-
-
-def _batch_norm_no_stats(x: Array, weight: Any, bias: Any, *rest: Any) -> tuple[Any, ...]:
-    if len(rest) == 5:
-        raise UnsupportedOpError("batch norm that changes its running statistics in place")
-    training, momentum, eps = rest
-    return _batch_norm(x, weight, bias, None, None, training, momentum, eps)[:3]
-
-
-def _batch_norm_update(x: Array, weight: Any, bias: Any, mean: Any, var: Any, momentum: float,
-                       eps: float) -> tuple[Any, ...]:
-    y, saved, scale, *running = _batch_norm(x, weight, bias, mean, var, True, momentum, eps)
-    return y, saved, scale, jnp.zeros((0,), "uint8"), *running
-
-
 def _softmax(f: Callable[..., Any]) -> Callable[..., Any]:
     def run(x: Array, dim: int, half_to_float: bool = False) -> Any:
         wide = x.astype("float32") if x.dtype.name in ("bfloat16", "float16") else x
@@ -290,6 +254,37 @@ def _attention_backward(gradient: Array, q: Array, k: Array, v: Array, out: Arra
     return vjp(forward, q, k, v)[1](gradient)
 
 
+def _encoder_layer(x: Array, size: int, heads: int, qkv_weight: Array, qkv_bias: Array,
+                   out_weight: Array, out_bias: Array, is_gelu: bool, norm_first: bool, eps: float,
+                   weight1: Array, bias1: Array, weight2: Array, bias2: Array, inner: Array,
+                   inner_bias: Array, outer: Array, outer_bias: Array, mask: Array | None = None,
+                   mask_kind: int | None = None) -> Array:
+    """The fused layer that PyTorch's TransformerEncoderLayer calls in inference."""
+    if mask is not None:  # of [query, key], of [batch, key], or of all four axes
+        mask = (mask == 0) if mask_kind == 2 else (mask == 0)[None, None] if mask_kind == 0 else \
+            (mask == 0)[:, None, None]
+
+    def attend(x: Array) -> Any:
+        qkv = (x @ qkv_weight.T + qkv_bias).reshape(*x.shape[:2], 3, heads, -1)
+        y = nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], mask=mask)
+        return y.reshape(x.shape) @ out_weight.T + out_bias
+
+    def feed(x: Array) -> Any:
+        h = x @ inner.T + inner_bias
+        h = nn.gelu(h, approximate=False) if is_gelu else nn.relu(h)
+        return h @ outer.T + outer_bias
+
+    def norm1(x: Array) -> Array:
+        return _layer_norm(x, (size,), weight1, bias1, eps)[0]
+
+    def norm2(x: Array) -> Array:
+        return _layer_norm(x, (size,), weight2, bias2, eps)[0]
+
+    x = x + attend(norm1(x)) if norm_first else norm1(x + attend(x))
+    y: Array = x + feed(norm2(x)) if norm_first else norm2(x + feed(x))
+    return y
+
+
 def _distances(a: Array, b: Array, p: float, mode: int | None = None) -> Array:
     gap = jnp.abs(a[..., :, None, :] - b[..., None, :, :])
     if p == 0:
@@ -307,24 +302,20 @@ def _pairwise_distances(x: Array, p: float = 2) -> Array:
 
 
 TABLE: Table = entries({
-    "mm": jnp.matmul, "bmm": jnp.matmul, "matmul": jnp.matmul, "mv": jnp.matmul,
-    "dot": jnp.dot, "addmm": _addmm, "baddbmm": _addmm, "addmv": _addmm,
+    "mm": jnp.matmul, "bmm": jnp.matmul, "mv": jnp.matmul,
+    "dot": jnp.dot, "addmm": _addmm,
     "convolution": _convolution, "convolution_backward": _convolution_backward,
     "max_pool2d_with_indices": _max_pool(2), "max_pool3d_with_indices": _max_pool(3),
     "max_pool2d_with_indices_backward": _max_pool_backward(2),
     "max_pool3d_with_indices_backward": _max_pool_backward(3),
-    "avg_pool1d": _avg_pool(1), "avg_pool2d": _avg_pool(2), "avg_pool3d": _avg_pool(3),
+    "avg_pool2d": _avg_pool(2), "avg_pool3d": _avg_pool(3),
     "avg_pool2d_backward": _backward_of(_avg_pool(2)),
     "avg_pool3d_backward": _backward_of(_avg_pool(3)),
     "_adaptive_avg_pool2d": _adaptive_avg_pool(2), "_adaptive_avg_pool3d": _adaptive_avg_pool(3),
     "_adaptive_avg_pool2d_backward": _adaptive_avg_pool_backward(2),
     "_adaptive_avg_pool3d_backward": _adaptive_avg_pool_backward(3),
     "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
-    "_native_batch_norm_legit_functional": _batch_norm,
-    "_native_batch_norm_legit": _batch_norm_no_stats,
-    "_native_batch_norm_legit_no_training": lambda x, weight, bias, mean, var, momentum, eps:
-        _batch_norm(x, weight, bias, mean, var, False, momentum, eps)[:3],
-    "_batch_norm_with_update_functional": _batch_norm_update,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
     "_softmax": _softmax(nn.softmax), "_log_softmax": _softmax(nn.log_softmax),
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,

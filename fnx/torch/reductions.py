@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx import nn
+from fnx import lax, nn
 from fnx.core.array.array import Array
 from fnx.torch.entry import Table, dtype_of, entries
 
@@ -95,6 +95,19 @@ def _cumulate(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _cumulative_extreme(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Extremes so far, and the last position of each."""
+    def run(x: Array, dim: int) -> Any:
+        if x.ndim == 0:
+            return x, jnp.zeros((), "int64")
+        wide = x.astype("uint8") if x.dtype.name == "bool" else x
+        values = f(wide, dim % x.ndim)
+        reached = (wide == values) | jnp.isnan(wide)
+        position = lax.broadcasted_iota("int64", x.shape, dim % x.ndim)
+        return values, lax.cummax(jnp.where(reached, position, 0), dim % x.ndim)
+    return run
+
+
 def _sort(x: Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None
           ) -> tuple[Array, Array]:
     if x.ndim == 0:
@@ -135,6 +148,7 @@ TABLE: Table = {
         "nansum": _sum(jnp.nansum),
         "cumsum": _cumulate(jnp.cumsum), "cumprod": _cumulate(jnp.cumprod),
         "linalg_vector_norm": _vector_norm,
+        "logcumsumexp": _cumulate(lambda x, dim: lax.cumlogsumexp(x, dim % x.ndim)),
     }, takes_node=True),
     **entries({
         "amax": _extreme(jnp.max), "amin": _extreme(jnp.min),
@@ -144,6 +158,7 @@ TABLE: Table = {
         "min": _extreme_with_position(jnp.min, jnp.argmin, jnp.minimum),
         "var": lambda *args, **named: _variance(*args, **named)[0],
         "var_mean": _variance,
+        "cummax": _cumulative_extreme(lax.cummax), "cummin": _cumulative_extreme(lax.cummin),
         "sort": _sort, "topk": _topk,
         "logsumexp": lambda x, dim, keepdim=False: nn.logsumexp(x, _axes(dim), keepdims=keepdim),
     }),

@@ -109,10 +109,25 @@ def _as_strided(x: Array, size: Sequence[int], stride: Sequence[int], offset: in
     if order is None or int(source.storage_offset()):
         raise UnsupportedOpError("as_strided of memory that is not dense, or of a part of it")
     flat = x.transpose(order).reshape(-1) if x.ndim else x.reshape(-1)
+    return flat[_memory_index(size, stride, offset)]
+
+
+def _memory_index(size: Sequence[int], stride: Sequence[int], offset: int | None) -> Array:
     index = jnp.full((), offset or 0, "int64")
     for i, (n, s) in enumerate(zip(size, stride)):
         index = index + (jnp.arange(n) * s).reshape(-1, *[1] * (len(size) - 1 - i))
-    return flat[jnp.broadcast_to(index, tuple(size))]
+    return jnp.broadcast_to(index, tuple(size))
+
+
+def _as_strided_scatter(x: Array, source: Array, size: Sequence[int], stride: Sequence[int],
+                        offset: int | None = None, *, node: Any) -> Array:
+    order = memory_order(x.shape, [int(s) for s in meta_of(node.args[0]).stride()])
+    if order is None:
+        raise UnsupportedOpError("as_strided_scatter into memory that is not dense")
+    moved = x.transpose(order) if x.ndim else x
+    index = _memory_index(size, stride, offset)
+    flat = moved.reshape(-1).at[index].set(source.astype(x.dtype)).reshape(moved.shape)
+    return flat.transpose([order.index(d) for d in range(x.ndim)]) if x.ndim else flat
 
 
 def _copy(x: Array, source: Array, non_blocking: bool = False) -> Array:
@@ -193,12 +208,11 @@ def _identity(x: Any, *args: Any, **named: Any) -> Any:
 
 TABLE: Table = {
     **entries({
-        "view": _view, "reshape": _reshape, "_unsafe_view": _reshape, "_reshape_copy": _reshape,
+        "view": _view, "_unsafe_view": _reshape, "_reshape_copy": _reshape,
         "view_copy": _view,
-        "_reshape_alias": lambda x, size, stride: _reshape(x, size),
         "permute": lambda x, dims: x.transpose(tuple(dims)) if dims else x,
         "transpose": lambda x, a, b: jnp.swapaxes(x, a, b) if x.ndim else x,
-        "t": lambda x: x.T, "numpy_T": lambda x: x.T,
+        "t": lambda x: x.T,
         "expand": _expand, "expand_copy": _expand,
         "squeeze": _squeeze, "squeeze_copy": _squeeze,
         "unsqueeze": lambda x, dim: jnp.expand_dims(x, dim),
@@ -215,25 +229,24 @@ TABLE: Table = {
         "diagonal": lambda x, offset=0, dim1=0, dim2=1: jnp.diagonal(x, offset, dim1, dim2),
         "diagonal_scatter": _diagonal_scatter,
         "clone": _identity, "alias": _identity, "detach": lax.stop_gradient,
-        "contiguous": _identity, "lift_fresh_copy": _identity, "lift_fresh": _identity,
-        "view_as": _identity,
+        "lift_fresh_copy": _identity, "lift_fresh": _identity,
         "_to_copy": _convert, "convert_element_type": lambda x, dtype: x.astype(dtype_name(dtype)),
         "copy": _copy, "copy_": _copy, "unfold": _unfold,
         "tril": _triangle(jnp.tril), "triu": _triangle(jnp.triu),
         "view_as_real": lambda x: jnp.stack([jnp.real(x), jnp.imag(x)], -1),
         "view_as_complex": lambda x: lax.complex(x[..., 0], x[..., 1]),
-        "sym_size": lambda x, dim: x.shape[dim], "sym_numel": lambda x: x.size,
+        "sym_size": lambda x, dim: x.shape[dim],
     }),
     **entries({
-        "as_strided": _as_strided, "full": _full, "full_like": _full_like, "cat": _cat,
+        "as_strided": _as_strided, "as_strided_scatter": _as_strided_scatter,
+        "full": _full, "full_like": _full_like, "cat": _cat,
         "fill": _full_like, "arange": _arange,
         "new_full": lambda x, size, value, node, **layout: _full(size, value, node=node),
         "scalar_tensor": lambda value, node, **layout: jnp.asarray(value, dtype_of(node)),
         "empty": _full_as(0), "empty_strided": _full_as(0), "empty_like": _full_as(0),
         "empty_permuted": _full_as(0), "new_empty": _full_as(0), "new_empty_strided": _full_as(0),
         "zeros": _full_as(0), "zeros_like": _full_as(0), "new_zeros": _full_as(0),
-        "zero": _full_as(0),
-        "ones": _full_as(1), "ones_like": _full_as(1), "new_ones": _full_as(1),
+        "ones": _full_as(1), "ones_like": _full_as(1),
         "eye": lambda n, m=None, node=None, **layout: jnp.eye(n, m, dtype=dtype_of(node)),
         "iota": lambda n, start, step, dtype, node, **layout:
             jnp.arange(n, dtype=dtype_of(node)) * step + start,

@@ -8,20 +8,13 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
 
-from fnx.torch import elementwise, indexing, nn, randoms, reductions, shapes
+from fnx.torch import bags, elementwise, fourier, indexing, nn, randoms, reductions, shapes
 from fnx.torch.entry import OpEntry, Table
 
 ROWS: Table = {**elementwise.TABLE, **reductions.TABLE, **shapes.TABLE, **indexing.TABLE,
-               **nn.TABLE, **randoms.TABLE}
+               **bags.TABLE, **fourier.TABLE, **nn.TABLE, **randoms.TABLE}
 # Rows that scripts/torch_conformance.py does not confirm: PyTorch computes these ops.
-UNCONFIRMED = frozenset({
-    "_batch_norm_with_update_functional", "_conj", "_index_put_impl",
-    "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
-    "_native_batch_norm_legit_no_training", "_reshape_alias", "_reshape_copy", "addmv",
-    "avg_pool1d", "baddbmm", "conj_physical", "contiguous", "convert_element_type", "copy",
-    "fix", "gcd", "imag", "iota", "isfinite", "lcm", "matmul", "negative",
-    "new_ones", "numpy_T", "polar", "real", "reshape", "sort", "special_i0e", "special_i1e",
-    "square", "sym_numel", "take", "true_divide", "view_as", "view_as_real", "zero"})
+UNCONFIRMED = frozenset({"_fft_c2c", "_fft_r2c"})
 TABLE: Table = {name: row for name, row in ROWS.items() if name not in UNCONFIRMED}
 NAMESPACES = ("aten", "prims")
 

@@ -116,6 +116,73 @@ def test_writes_in_place_reach_the_argument() -> None:
     assert x.tolist() == [1, 1, 1]
 
 
+def test_writes_into_views_and_into_inputs_that_share_memory() -> None:
+    def views(x: torch.Tensor) -> Any:
+        y = x.view(-1)
+        y[0] = 9
+        x.t().add_(1)
+        return y
+
+    def shared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return y * 2
+
+    for f, make in ((views, lambda x: (x,)), (shared, lambda x: (x[:2], x[1:]))):
+        seen = []
+        for g in (f, torch.compile(f, backend=backend)):
+            x = torch.arange(12.0).reshape(3, 4)
+            seen.append((g(*make(x)).clone(), x))
+        assert all(map(torch.equal, *seen))
+
+
+def test_a_compiled_optimizer_step() -> None:
+    seen = []
+    for compiled in (False, True):
+        torch.manual_seed(1)
+        module = mlp()
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
+        step = torch.compile(optimizer.step, backend=backend) if compiled else optimizer.step
+        for _ in range(3):
+            optimizer.zero_grad()
+            module(torch.ones(2, 8)).square().sum().backward()
+            step()
+        seen.append(list(module.parameters()))
+    torch.testing.assert_close(seen[0], seen[1])
+
+
+def test_autocast_and_channels_last() -> None:
+    module = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+    seen = []
+    for f in (module, torch.compile(module, backend=backend)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen += [f(x)]
+        seen += [f(x)]
+    for got, expected in zip(seen[2:], seen):
+        assert got.dtype == expected.dtype and got.stride() == expected.stride()
+        torch.testing.assert_close(got, expected)
+
+
+ROWS: dict[str, Any] = {  # that few or none of PyTorch's samples reach
+    "gcd": lambda x, z: torch.gcd(x, x.flip(0)), "lcm": lambda x, z: torch.lcm(x, x.flip(0)),
+    "iota": lambda x, z: torch.ops.prims.iota(
+        5, start=3, step=2, dtype=torch.int64, device="cpu", requires_grad=False) + x[0],
+    "isfinite": lambda x, z: torch.isfinite(1 / z.real), "polar": lambda x, z: torch.polar(
+        z.real, z.imag).real,
+    "parts": lambda x, z: z.real * 2 + z.imag, "conj": lambda x, z: (z.conj() * z).real,
+    "convert": lambda x, z: torch.ops.prims.convert_element_type(x, torch.float32) / 2,
+    "copy": lambda x, z: torch.ops.aten.copy(z.real, x[0]),
+    "reshape": lambda x, z: torch.ops.aten._reshape_copy(x, [2, 3]),
+    "take": lambda x, z: x.take(x.abs() % 3)}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_rare_ops(name: str) -> None:
+    x = torch.tensor([12, -18, 7, 30, 0, 4])
+    z = torch.complex(torch.tensor([1.0, 0.0, -2.0]), torch.tensor([0.5, 3.0, 1.0]))
+    torch.testing.assert_close(torch.compile(ROWS[name], backend=backend)(x, z), ROWS[name](x, z))
+
+
 def test_an_output_that_is_an_input_or_given_twice() -> None:
     def f(x: torch.Tensor) -> Any:
         y = x * 1

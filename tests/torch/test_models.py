@@ -1,0 +1,73 @@
+"""Models compiled by fnx: outputs, gradients, buffers and training steps are those of PyTorch.
+
+In float64, so that the tolerance is PyTorch's own for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fnx.torch.backend import backend
+
+HERE = Path(__file__).resolve().parent
+spec = importlib.util.spec_from_file_location("torch_models", HERE / "models.py")
+assert spec is not None and spec.loader is not None
+models = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(models)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """No graphs of other tests; no op may be left to PyTorch."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="fnx:")
+        yield
+
+
+def example(name: str) -> tuple[Any, tuple[Any, ...]]:
+    make, inputs = models.MODELS[name]
+    return make().double(), tuple([x.double() if x.is_floating_point() else x for x in inputs()])
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_training_and_evaluation(name: str) -> None:
+    module, args = example(name)
+    compiled = torch.compile(copy.deepcopy(module), backend=backend)
+    seen: list[Any] = []
+    for f in (module, compiled):
+        optimizer = torch.optim.SGD(f.parameters(), lr=0.01, momentum=0.9)
+        outputs = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            y = f(*args)
+            y.square().mean().backward()
+            optimizer.step()
+            outputs.append(y.detach().clone())
+        f.eval()
+        with torch.no_grad():
+            outputs.append(f(*args))
+        seen.append((outputs, [p.grad for p in f.parameters()],
+                     [x.clone() for x in f.state_dict().values()]))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_decoding_writes_into_the_cache() -> None:
+    module, _ = example("gpt")
+    compiled = torch.compile(module, backend=backend)
+    tokens = torch.randint(40, (2, 6))
+    caches = torch.zeros(2, 2, 2, 2, 12, 8, dtype=torch.float64)
+    with torch.no_grad():
+        compiled(tokens[:, :4], caches, 0)
+        for i in range(4, 6):
+            last = compiled(tokens[:, i:i + 1], caches, i)
+        torch.testing.assert_close(last[:, 0], module(tokens)[:, -1])
