@@ -2,7 +2,7 @@
 
     python scripts/torch_conformance.py                       # all ops, float32
     python scripts/torch_conformance.py --dtype float64 --part 1/2 --samples 4 --seconds 150
-    python scripts/torch_conformance.py --ops "fft|embedding_bag" --unconfirmed
+    python scripts/torch_conformance.py --ops "fft|embedding_bag"
 
 PyTorch traces each sample, forward and backward, to a graph of ATen ops. Each node is computed by
 PyTorch and by fnx from the same tensors, so that a difference names its op. For each op it prints
@@ -28,7 +28,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 import fnx.numpy as jnp
 from fnx.core.support.config import override
 from fnx.torch import graphs
-from fnx.torch.table import ROWS, TABLE, decompositions, entry_of
+from fnx.torch.table import TABLE, decompositions, entry_of
 
 TOLERANCE = {torch.float32: {"rtol": 2e-4, "atol": 2e-4}}  # for others, PyTorch's default
 OUTCOMES = ("different", "refused", "partly", "equal")  # the first one that a node has counts
@@ -37,7 +37,7 @@ missing: collections.Counter[str] = collections.Counter()  # ops without a row
 counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
 samples: collections.Counter[str] = collections.Counter()
 examples: dict[str, str] = {}
-RANDOM_OR_EMPTY = {name for name, row in ROWS.items() if row.is_random or "empty" in name}
+RANDOM_OR_EMPTY = {name for name, row in TABLE.items() if row.is_random or "empty" in name}
 
 
 def to_fnx(x: Any) -> Any:
@@ -131,13 +131,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--json", default="")
     parser.add_argument("--ops", default="", help="a pattern of PyTorch's names")
-    parser.add_argument("--unconfirmed", action="store_true", help="rows that are off, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     number, parts = map(int, options.part.split("/"))
     dtype, end = getattr(torch, options.dtype), time.monotonic() + options.seconds
-    if options.unconfirmed:
-        TABLE.update(ROWS)
     with override(x64=True, device="interp"):
         for op in op_db[number - 1::parts]:
             if dtype not in op.supported_dtypes("cpu") or not re.search(options.ops, op.name):

@@ -11,11 +11,8 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from fnx.torch import bags, elementwise, fourier, indexing, nn, randoms, reductions, shapes
 from fnx.torch.entry import OpEntry, Table
 
-ROWS: Table = {**elementwise.TABLE, **reductions.TABLE, **shapes.TABLE, **indexing.TABLE,
-               **bags.TABLE, **fourier.TABLE, **nn.TABLE, **randoms.TABLE}
-# Rows that scripts/torch_conformance.py does not confirm: PyTorch computes these ops.
-UNCONFIRMED = frozenset({"_fft_c2c", "_fft_r2c"})
-TABLE: Table = {name: row for name, row in ROWS.items() if name not in UNCONFIRMED}
+TABLE: Table = {**elementwise.TABLE, **reductions.TABLE, **shapes.TABLE, **indexing.TABLE,
+                **bags.TABLE, **fourier.TABLE, **nn.TABLE, **randoms.TABLE}
 NAMESPACES = ("aten", "prims")
 
 

@@ -173,6 +173,9 @@ ROWS: dict[str, Any] = {  # that few or none of PyTorch's samples reach
     "convert": lambda x, z: torch.ops.prims.convert_element_type(x, torch.float32) / 2,
     "copy": lambda x, z: torch.ops.aten.copy(z.real, x[0]),
     "reshape": lambda x, z: torch.ops.aten._reshape_copy(x, [2, 3]),
+    "rfft": lambda x, z: torch.fft.rfft(x.float() * torch.ones(20, 2, 1), norm="ortho").abs(),
+    "irfft": lambda x, z: torch.fft.irfft2(z * torch.ones(4, 3), norm="forward"),
+    "ifft": lambda x, z: torch.fft.ifft(z, norm="ortho").real,
     "take": lambda x, z: x.take(x.abs() % 3)}
 
 
