@@ -192,6 +192,16 @@ def test_real_transforms_as_graph_ops(n: int) -> None:
             assert error(found, 0.5 * expected) < 3e-7
 
 
+@pytest.mark.parametrize("name", ["rfft", "irfft"])
+@pytest.mark.parametrize("columns", [3, 16, 42])
+def test_the_interpreter_transforms_many_real_columns(columns: int, name: str) -> None:
+    """Many short rows are one step, whose scale is that of its result."""
+    x = values((8, columns))
+    f = fnx.jit(lambda x: getattr(jnp.fft, name)(x, axis=0), device="interp")
+    np.testing.assert_allclose(f(jnp.asarray(x)), getattr(np.fft, name)(x, axis=0), rtol=1e-5,
+                               atol=1e-5)
+
+
 def test_tables_that_are_too_short_are_refused() -> None:
     x = build.param(0, dtypes.float32, (3, 60, 2))
     sizes = [(n, False) for n in (0, 1, fft_plan.table_size(60, 1) - 1)]

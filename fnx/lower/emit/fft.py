@@ -55,10 +55,11 @@ def scalars(step: UOp) -> tuple[UOp, ...]:
     outer, n, inner = arg.lengths
     blocks = _BLOCKS if n > _MAX_WHOLE and arg.radices[0] == _BLOCKS else 1
     first, rest = (arg.radices[:1], arg.radices[1:]) if blocks > 1 else (arg.radices, ())
+    halved = arg.roots >= 0 and not arg.inverse  # the sums of both halves of a real spectrum
     return (*[build.index_const(i) for i in (
                 outer, n, inner, arg.table, arg.twiddles, fft_plan.twiddle_rows(n), arg.roots,
                 *arg.row_lengths, blocks, n // blocks, -1 if arg.inverse else 1, 0)],
-            build.const(arg.scale, arg.dtype),
+            build.const(arg.scale / 2 if halved else arg.scale, arg.dtype),
             *[build.index_const(part.count(r)) for r in arg.kinds for part in (first, rest)])
 
 

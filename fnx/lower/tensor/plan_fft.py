@@ -74,8 +74,7 @@ class _Expansion:
         if inner > 1 or step is None or outer < fft_plan.MIN_ROWS or not self.takes_rows:
             return None
         rows = build.reshape(x, (1, outer, x.shape[1], 2))
-        scale = self.scale / 2 if roots >= 0 and not self.inverse else self.scale
-        out = self.step(rows, step, (1, n, outer), fft_plan.kinds(n), scale, roots)
+        out = self.step(rows, step, (1, n, outer), fft_plan.kinds(n), self.scale, roots)
         return build.reshape(out, (outer, out.shape[2], 1, 2))
 
     def run_real(self, x: UOp) -> UOp:
