@@ -55,7 +55,7 @@ from fnx.lower.kernel.stage_scatter_rows import stage_scatter_rows
 from fnx.lower.legalize.decompose import decompose
 from fnx.lower.render import host
 from fnx.lower.schedule.contraction import Contraction
-from fnx.lower.schedule.contraction_tiling import generic_schedule
+from fnx.lower.schedule.generic_tiling import generic_schedule
 from fnx.lower.schedule.heuristics import schedule_for_knobs
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.staging import SplitKernel, extract_kernel, split_global

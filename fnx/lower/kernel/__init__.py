@@ -1,17 +1,16 @@
 """Kernel level -> kernel level: fewer loops, shared kernels, canonical numbering.
 
-**Run-time extents** (runtime_extents.py; eager calls only). Loop lengths, slice offsets and
-strides, bounds of masks, and constants become scalar arguments, so a notebook of many shapes reuses
-a few dozen kernels. A contraction chooses one of about twenty tilings by its lengths before
-(``_SharedTiling`` in schedule/contraction_tiling.py); one of more than about 1e8 multiply-adds has
-a kernel of its own. So which kernel runs follows from the signature. Two facts are proved while
-lengths are still numbers and stay in the KERNEL's arg: that stores write disjoint elements, and
-that all indices fit in 32 bits. Kernels made of loops take part (``Call.is_generated``),
-user-written ones do not. The left factor of a product is read from the first buffer
-(canonicalize_operand_order.py), as which factor comes first in a graph follows from lengths. Large
-results remain known as such (``Ref.exceeds_cache``), so their stores are nontemporal. jit keeps
-lengths as numbers: masks vanish and tiles fit. ``python benchmarks/new_shapes.py fnx|jax`` counts
-kernels.
+**Run-time extents** (runtime_extents.py; eager calls, and lengths that change). Loop lengths, slice
+offsets and strides, bounds of masks, and constants become scalar arguments, so a notebook of many
+shapes reuses a few dozen kernels. A contraction chooses one of about twenty tilings by its lengths
+before (schedule/generic_tiling.py); one of more than about 1e8 multiply-adds has a kernel of its
+own. So which kernel runs follows from the signature. Two facts are proved while lengths are still
+numbers and stay in the KERNEL's arg: that stores write disjoint elements, and that all indices fit
+in 32 bits. Kernels made of loops take part (``Call.is_generated``), user-written ones do not. The
+left factor of a product is read from the first buffer (canonicalize_operand_order.py), as which
+factor comes first in a graph follows from lengths. Large results remain known as such
+(``Ref.exceeds_cache``), so their stores are nontemporal. jit keeps lengths as numbers: masks vanish
+and tiles fit. ``python benchmarks/new_shapes.py fnx|jax`` counts kernels.
 
 **Loops that select by their counter.** unroll_columns.py: a short one, such as a stack along the
 last axis, becomes a STORE per iteration, and neighbors are written as whole vectors.

@@ -11,7 +11,7 @@ results exceed the caches, that fact (``Ref.exceeds_cache``) and which lengths a
 cache line remain static: then stores are nontemporal. Also static are whether plain stores write
 disjoint locations, and whether all indices and lengths fit 32 bits (``Kernel.stores_disjoint``,
 ``Kernel.index_fits_int32``). A contraction has its schedule before
-(``contraction_tiling.generic_schedule``).
+(``generic_tiling.generic_schedule``).
 
 >>> from fnx.core.ir import dtypes
 >>> def kernel(n, factor):

@@ -95,3 +95,8 @@ def _part_length(n: int, max_part: int) -> int:
     """Return a divisor of n close to ``max_part``, or the length with the least padding."""
     divisor = next((d for d in range(max_part, max_part // 2, -1) if n % d == 0), None)
     return divisor or -(-n // -(-n // max_part))
+
+
+def flatten(split_loops: dict[str, list[str]]) -> list[str]:
+    """Return the loops that ``split_sum`` makes, outermost first."""
+    return [x for names in split_loops.values() for x in names]

@@ -34,6 +34,8 @@ _LONG_SUM_RATIO = 16
 # most padded terms of a sum, relative to its terms, in whole register words
 _MAX_WORD_PADDING = 1.05
 
+MIN_PARALLEL_WORK = 1 << 17  # multiply-adds above which workers share the rows
+
 
 class Contraction(Record):
     """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors,

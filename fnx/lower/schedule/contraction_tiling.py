@@ -32,12 +32,13 @@ from fnx.lower.analysis.workload import (
     volume,
 )
 from fnx.lower.schedule.blocked_summation import (
-    CHAIN_TERMS,
     alternative_chains,
     balanced_chain,
+    flatten,
     split_sum,
 )
 from fnx.lower.schedule.contraction import (
+    MIN_PARALLEL_WORK,
     Contraction,
     contiguous_sum_range,
     count_contiguous,
@@ -49,8 +50,9 @@ from fnx.lower.schedule.contraction import (
     word_range,
     work_of_each,
 )
+from fnx.lower.schedule.dot_tiling import schedule_dots
 from fnx.lower.schedule.footprint import Walk, footprint, packed, read_cycles, tiles_cycles
-from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
+from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
     MAX_TILE_ROWS,
@@ -61,17 +63,15 @@ from fnx.lower.schedule.register_tiles import (
 
 _MIN_PACK_BYTES = 96 << 10  # bytes of a computed right factor above which packing it pays
 # vectors of columns, and terms, above which packing the left factor pays
-_MIN_PACK_VECTORS, _MIN_PACK_TERMS = 6, 16
+_MIN_PACK_VECTORS, MIN_PACK_TERMS = 6, 16
 _PACK_COST, _PACK_KERNEL_CYCLES = 3, 1000  # cost of a packed vector; of one more kernel
 _PACK_MARGIN = 0.05  # cycles that packing the left factor must save, relative to all
 _MIN_REUSE_ROWS = 112  # rows from which packing a right factor with strided lanes pays
-_MAX_BLOCK_ROWS = 56  # most rows packed together
+MAX_BLOCK_ROWS = 56  # most rows packed together
 # processors; work of the busiest relative to an even share, at most
 _PROCESSORS, _MAX_IMBALANCE = 4, 1.05
 _MIN_PROCESSORS = 2  # processors of the smallest machine that shares work
 _MAX_PANEL_IMBALANCE = 1.34  # ... if row blocks would be even with the right factor packed up front
-_SHARED_TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # (rows, vectors) of tiles that shapes share
-_MIN_OWN_KERNEL_WORK = 1 << 27  # multiply-adds from which each shape gets a kernel of its own
 # terms per accumulator of a tile: in long sums, in others
 _CHAIN_TERMS, _MAX_UNSPLIT_TERMS = 64, 72
 _MIN_ROLLED_TILE = 8  # accumulators of a tile from which a rolled epilogue pays
@@ -81,12 +81,11 @@ _MIN_UNIT_ROWS, _MIN_UNIT_TERMS = 4, 8
 _MIN_EPILOGUE_COST = 2  # epilogue cost from which the epilogue is rolled
 # most rows of a tile, from so many rows on; bytes of a page
 _MAX_STREAM_ROWS, _MIN_STREAMED_ROWS, _PAGE_BYTES = 8, 56, 4096
-_MIN_PARALLEL_WORK = 1 << 17  # multiply-adds above which workers share the rows
 
 
 def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Transform]:
     """Return the transforms that tile a contraction."""
-    tiles = _Tiling(matmul, target, knobs)
+    tiles = ContractionTiling(matmul, target, knobs)
     sum_range = contiguous_sum_range(matmul)
     form = "tile"
     if sum_range is not None and tiles.fits_dot_tile(sum_range):
@@ -102,10 +101,11 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
         "tile", *["dots"] * (sum_range is not None), "windows",
         *["turned"] * (not tiles.is_right_strided)])
     if form == "turned":  # lanes along the results of the other factor, which is packed
-        return _Tiling(matmul.replace(rows=matmul.columns, columns=matmul.rows, left=matmul.right,
-                                      right=matmul.left), target, knobs).steps()
+        transposed = matmul.replace(rows=matmul.columns, columns=matmul.rows,
+                                    left=matmul.right, right=matmul.left)
+        return ContractionTiling(transposed, target, knobs).steps()
     if form == "dots" and sum_range is not None:
-        return _schedule_dots(matmul, sum_range, target, tiles.packed_unit(sum_range), knobs)
+        return schedule_dots(matmul, sum_range, target, tiles.packed_unit(sum_range), knobs)
     return tiles.tile_panels() if form == "windows" else tiles.steps()
 
 
@@ -125,76 +125,9 @@ def _lane_utilization(columns: int, lanes: int) -> float:
     return columns / (-(-columns // lanes) * lanes)
 
 
-def generic_schedule(matmul: Contraction, target: Target) -> tuple[Transform, ...] | None:
-    """Return one schedule for all contractions of this form, whatever their extents: a few tiles
-    serve them all. None if this one is worth a kernel of its own (long work, overlapping
-    windows)."""
-    tiles = _SharedTiling(matmul, target, TuningKnobs(HEURISTIC))
-    if volume(matmul.reduce.ranges) * tiles.depth > _MIN_OWN_KERNEL_WORK:
-        return None
-    sum_range = contiguous_sum_range(matmul)
-    if sum_range is not None and tiles.fits_dot_tile(sum_range):
-        return None
-    if not tiles.is_right_strided and has_overlap(matmul.right):
-        return None
-    return tuple(tiles.steps())
-
-
 # Dot products instead of packing. Least vectors along the sum; terms that pay for the horizontal
 # reduction, in thirds for each row; most rows, beyond which enough of them share a packed factor.
 _MIN_DOT_VECTORS, _DOT_REDUCTION_COST, _MAX_DOT_ROWS = 4, 3, 96
-_DOT_TILES = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
-
-
-def _schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: MatrixUnit | None,
-                   knobs: TuningKnobs
-                   ) -> list[Transform]:
-    """Tile by dot products, with lanes along the sum: for few columns with contiguous terms.
-
-        loops    batch..., rows, columns, k..., along_o, i (UNROLL), j (UNROLL), along_l (VEC)
-
-    With a matrix unit the lanes are register words along the sum.
-    """
-    fitting = [t for t in _DOT_TILES if t[0] * t[1] + sum(t) <= target.vector_registers + 2]
-    tile_size = knobs.value("dots", fitting[0], lambda: [
-        *fitting[1:], *[(t[1], t[0]) for t in fitting], (2 * fitting[0][0], 1),
-        (1, 2 * fitting[0][0])])
-    row, column = (max(some, key=extent) for some in (matmul.rows, matmul.columns))
-    tile_rows, tile_columns = (min(n, extent(r)) for n, r in zip(tile_size, (row, column)))
-    terms = unit.terms_per_word if unit is not None else 1
-    lanes = target.vector_lanes(4 if unit is not None else
-                                itemsize([matmul.reduce, matmul.left, matmul.right]))
-    m, n, r = name_of(row), name_of(column), name_of(sum_range)
-    other_loops = [name_of(x) for x in (*matmul.rows, *matmul.columns) if x not in (row, column)]
-    outer = [*map(name_of, matmul.batch), f"{m}_o", f"{n}_o", *other_loops]
-    lengths = {name_of(x): extent(x) for x in (*matmul.batch, *matmul.rows, *matmul.columns)}
-    lengths |= {f"{m}_o": -(-extent(row) // tile_rows),
-                f"{n}_o": -(-extent(column) // tile_columns)}
-    steps: list[Transform] = [
-        tiling.split(m, tile_rows, f"{m}_o", f"{m}_i"),
-        tiling.split(n, tile_columns, f"{n}_o", f"{n}_j"),
-        tiling.split(r, lanes * terms, f"{r}_o", f"{r}_l" if unit is None else f"{r}_t")]
-    term_loops: list[str] = []
-    if unit is not None:
-        term_loops = [f"{r}_e"]
-        steps += [tiling.split(f"{r}_t", terms, f"{r}_l", f"{r}_e"),
-                  tiling.tensorize(f"{r}_e", unit.name)]
-    if volume((*matmul.batch, *matmul.rows, *matmul.columns, *matmul.summed)) >= _MIN_PARALLEL_WORK:
-        parallel_loop = max(outer, key=lengths.__getitem__)
-        outer.remove(parallel_loop)
-        outer.insert(0, parallel_loop)
-        steps.append(tiling.parallel(parallel_loop))
-    splits, sum_loops = split_sum([*[(name_of(x), trip_count(x))
-                                     for x in matmul.summed if x is not sum_range],
-                                   (f"{r}_o", trip_count(sum_range, lanes * terms))])
-    return [*steps, *splits,
-            tiling.order(*outer, *_flatten(sum_loops), f"{m}_i", f"{n}_j", f"{r}_l",
-                         *term_loops),
-            tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{r}_l")]
-
-
-def _flatten(split_loops: dict[str, list[str]]) -> list[str]:
-    return [x for names in split_loops.values() for x in names]
 
 
 class _Plan(Record):
@@ -205,7 +138,7 @@ class _Plan(Record):
     right: bool
 
 
-class _Tiling:
+class ContractionTiling:
     """The register tile, the block of tiles and the loops that suit a contraction."""
 
     def __init__(self, matmul: Contraction, target: Target, knobs: TuningKnobs) -> None:
@@ -346,7 +279,7 @@ class _Tiling:
         left = self.matmul.left
         if self.unit is not None:
             return not is_packed_words(left, word_range(self.matmul, self.unit), self.unit)
-        return not is_plain(left) and self.depth >= _MIN_PACK_TERMS or \
+        return not is_plain(left) and self.depth >= MIN_PACK_TERMS or \
             self._is_wide() and has_overlap(left)
 
     def _packs_right(self) -> bool:
@@ -370,7 +303,7 @@ class _Tiling:
 
     def _is_wide(self) -> bool:
         """Return whether there are enough columns and terms that packing the left factor pays."""
-        return self.width > _MIN_PACK_VECTORS * self.tile.lanes and self.depth >= _MIN_PACK_TERMS
+        return self.width > _MIN_PACK_VECTORS * self.tile.lanes and self.depth >= MIN_PACK_TERMS
 
     def _is_large(self) -> bool:
         """Return whether the right factor is large enough that packing it pays."""
@@ -395,9 +328,9 @@ class _Tiling:
     def _is_parallel(self, iterations: int) -> bool:
         """Return whether so many sums are shared by workers."""
         total = iterations * self.depth
-        return self.knob("parallel", total >= _MIN_PARALLEL_WORK, lambda: [
-            total < _MIN_PARALLEL_WORK]
-                         if _MIN_PARALLEL_WORK // 8 <= total <= 8 * _MIN_PARALLEL_WORK else [])
+        return self.knob("parallel", total >= MIN_PARALLEL_WORK, lambda: [
+            total < MIN_PARALLEL_WORK]
+                         if MIN_PARALLEL_WORK // 8 <= total <= 8 * MIN_PARALLEL_WORK else [])
 
     def _moves(self, r: UOp) -> bool:
         """Return whether a range is a loop."""
@@ -416,7 +349,7 @@ class _Tiling:
         tiles = -(-extent(self.row) // rows)
         is_shared = self._outer_parallel_range() is None
         max_block = max(1,
-                        min(fitting, _MAX_BLOCK_ROWS // rows,
+                        min(fitting, MAX_BLOCK_ROWS // rows,
                             -(-tiles // _PROCESSORS) if is_shared else tiles))
 
         def busiest_load(block: int) -> int:
@@ -515,7 +448,7 @@ class _Tiling:
         chain = self.knob("terms", default, lambda: alternative_chains(default))
         steps, split_loops = split_sum(loops, chain,
                                        None if is_small or chain != default else _MAX_UNSPLIT_TERMS)
-        return [*splits, *steps], _flatten(split_loops), terms
+        return [*splits, *steps], flatten(split_loops), terms
 
     def _roll_epilogue(self) -> list[Transform]:
         """Roll the epilogue of a tile into a loop over its rows, if that saves enough code."""
@@ -556,51 +489,6 @@ class _Tiling:
 
     def _stage_factor(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
         return stage_factor(self.matmul, factor, at, name_of(self.row), name_of(self.column), space)
-
-
-class _SharedTiling(_Tiling):
-    """One of a few tilings for all shapes: extents are distinguished only coarsely. No matrix unit
-    is used, as nothing tells whether register words lie in memory; they would be assembled term by
-    term."""
-
-    def _choose_unit(self) -> MatrixUnit | None:
-        return None
-
-    def _tile(self) -> Tile:
-        return choose_register_tile(extent(self.row), extent(self.column), self.itemsize,
-                                    self.target, _SHARED_TILES)
-
-    def _is_parallel(self, iterations: int) -> bool:
-        return True
-
-    def _sum_loops(self) -> tuple[list[Transform], list[str], list[str]]:
-        """Split the sum as if its lengths were unknown: other lengths have other divisors."""
-        lengths = [trip_count(r) for r in self.matmul.summed]
-        is_long = None in lengths or math.prod([n or 1 for n in lengths]) > 2 * CHAIN_TERMS
-        steps, split_loops = split_sum([(name_of(r), None if is_long else n)
-                                        for r, n in zip(self.matmul.summed, lengths)])
-        return steps, _flatten(split_loops), []
-
-    def _moves(self, r: UOp) -> bool:
-        return True
-
-    def _has_row_blocks(self) -> bool:
-        return True
-
-    def _block(self) -> int:
-        return max(1, _MAX_BLOCK_ROWS // self.tile.rows) if self._is_long() else 1
-
-    def _is_long(self) -> bool:
-        """Return whether packing both factors pays."""
-        return self._is_large() and self._is_reused()
-
-    def _packs_right(self) -> bool:
-        return self.is_right_strided or self._is_long()
-
-    def _left_stages(self, loops: list[str]) -> list[Transform]:
-        packs = self._is_long() or self._is_wide() or \
-            not is_plain(self.matmul.left) and self.depth >= _MIN_PACK_TERMS
-        return self._stage_factor(self.matmul.left, self.block_loop) if packs else []
 
 
 def _innermost_of(loops: list[str], names: set[str]) -> str | None:
