@@ -279,6 +279,9 @@ _CONTROL_FLOW: dict[str, Words] = {
     r"expected branches with results of one structure, got (.*) of .* and (.*) of":
         "cond branch outputs must have the same pytree structure, but they differ; branch 0 and 1 "
         r"outputs: true_fun and false_fun output must have same type structure, got \1 and \2.",
+    r"cond: expected branches with results of one type, got (.*) and (.*) as":  # false comes first
+        "cond branches must have equal output types but they differ; true_fun and false_fun "
+        r"output must have identical types, got \2 and \1.",
     r"expected branches with results of one type, got (.*) and (.*) as":
         "cond branches must have equal output types but they differ; true_fun and false_fun "
         r"output must have identical types, got \1 and \2.",

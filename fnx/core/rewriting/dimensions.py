@@ -17,6 +17,7 @@ The length itself, as a value in the graph, is a DIMENSION node.
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -46,19 +47,19 @@ class Dim(op_args.Dimension):
     # ---- arithmetic
 
     def __add__(self, other: Any) -> Any:
-        return _combine(build.add, self, other)
+        return _combine(build.add, self, other, operator.add)
 
     def __radd__(self, other: Any) -> Any:
-        return _combine(build.add, self, other)
+        return _combine(build.add, self, other, operator.add)
 
     def __sub__(self, other: Any) -> Any:
-        return _combine(build.sub, self, other)
+        return _combine(build.sub, self, other, operator.sub)
 
     def __rsub__(self, other: Any) -> Any:
-        return _combine(lambda a, b: build.sub(b, a), self, other)
+        return _combine(lambda a, b: build.sub(b, a), self, other, lambda a, b: b - a)
 
     def __mul__(self, other: Any) -> Any:
-        return _combine(build.mul, self, other)
+        return _combine(build.mul, self, other, operator.mul)
 
     __rmul__ = __mul__
 
@@ -153,6 +154,12 @@ class Dim(op_args.Dimension):
             raise self._needs_number("an integer")  # n.bit_length()
         raise AttributeError(f"a dimension has no attribute {name!r}", name=name, obj=self)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
+        f = _OPERATORS.get(ufunc.__name__) if method == "__call__" and len(operands) == 2 else None
+        if f is None:
+            raise self._needs_number(f"an integer for numpy.{ufunc.__name__}")
+        return f(*[x.item() if hasattr(x, "item") else x for x in operands])
+
     def _needs_number(self, what: str) -> InconclusiveDimensionError:
         return InconclusiveDimensionError(
             f"expected {what}, got the dimension {self}, which is known at the call only",
@@ -188,6 +195,13 @@ class Dim(op_args.Dimension):
         return length
 
 
+# by NumPy's names: a NumPy number comes first in ``np.float32(2) * n``
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "power": operator.pow,
+    "divide": operator.truediv, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "equal": operator.eq,
+    "not_equal": operator.ne}
 _as_array: list[Callable[[Dim], Any]] = []
 
 
@@ -313,10 +327,12 @@ def required_operand(x: Any) -> UOp:
     return node
 
 
-def _combine(op: Callable[[UOp, UOp], UOp], a: Dim, x: Any) -> Any:
+def _combine(op: Callable[[UOp, UOp], UOp], a: Dim, x: Any,
+             of_arrays: Callable[[Any, Any], Any] | None = None) -> Any:
     b = as_operand(x)
     if b is None:
-        return NotImplemented
+        return of_arrays(a.__jax_array__(), x) if of_arrays and type(x) is float \
+            else NotImplemented
     return length_of(op(a.node, b))
 
 

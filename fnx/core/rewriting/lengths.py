@@ -51,7 +51,30 @@ def _extreme(op: Callable[[UOp, UOp], UOp], of_ints: Callable[[Any, Any], Any], 
              ) -> Any:
     if type(a) is not Dim and type(b) is not Dim:
         return of_ints(a, b)
+    low, high = symbolic.bounds(_as_remainders(a - b).node) if type(a - b) is Dim else (a - b,) * 2
+    if low >= 0 or high <= 0:
+        return a if (low >= 0) is (of_ints is max) else b
     return length_of(op(required_operand(a), required_operand(b)))
+
+
+def _as_remainders(length: Dim) -> Dim:
+    """Return a multiple of a length, with remainders in the place of quotients: their bounds are
+    closer, as x and floordiv(x, 2) vary together.
+
+    T - 2*floordiv(T, 2)  ->  2*mod(T, 2)
+    """
+    for quotient in toposort([length.node]):
+        if quotient.op is ops.IDIV and quotient.src[1].op is ops.CONST:
+            x, divisor = quotient.src
+            unknown = build.var(next(_trace_numbers), quotient.dtype, 0, 1 << 31)
+            rest, = substitute([length.node], {quotient: unknown})
+            slope = symbolic.coefficient(rest, unknown)
+            if type(slope) is int and slope:
+                rest, = substitute([rest], {unknown: build.index_const(0)})
+                scaled = length_of(rest) * build.const_of(divisor) + \
+                    slope * length_of(build.sub(x, build.rem(x, divisor)))
+                return _as_remainders(scaled) if type(scaled) is Dim else length
+    return length
 
 
 def slice_of_axis(s: slice, n: Any) -> tuple[Any, int, Any]:
@@ -210,8 +233,9 @@ def check_no_dimensions(function: UOp) -> None:
     if first is not None:
         raise InconclusiveDimensionError(
             f"expected numbers as lengths of what runs, got the dimension {first[1]}",
-            loc=first[0].loc, hint="call a function under jit(dynamic=...), or export it for "
-                                   "arguments with dimensions")
+            loc=first[0].loc, hint="this function needs the length while it is traced: compute it "
+                                   "with others, or make this length static; a function that runs "
+                                   "is called under jit(dynamic=...)")
 
 
 def _with_lengths(arg: Any, lengths: Mapping[UOp, int]) -> Any:

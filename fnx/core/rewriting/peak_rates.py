@@ -94,10 +94,11 @@ def count_flops(kernel: UOp, scalars: Sequence[Any]) -> int:
     if kernel.op is ops.CMD_LOOP:
         trips = 1 if kernel.arg.trips is None else kernel.arg.trips
         return trips * sum([_command_flops(c) for s in kernel.src for c in s.src])
-    total = 0
+    total, stored = 0, _stored_elements(kernel, scalars)
     for node in toposort([kernel]):
         if node.op.kind == "elementwise" and node.dtype.is_float:
-            total += (2 if node.op is ops.MULACC else 1) * _trip_count(node, scalars)
+            count = min(_trip_count(node, scalars), stored.get(node.ranges, _UNBOUNDED))
+            total += (2 if node.op is ops.MULACC else 1) * count
         elif node.op is ops.MMA and node.dtype.is_float:
             unit = UNITS[node.arg.unit]
             n_words = unit.words_per_k if node.arg.n_words else 1
@@ -105,6 +106,19 @@ def count_flops(kernel: UOp, scalars: Sequence[Any]) -> int:
         elif node.op is ops.REDUCE and node.dtype.is_float and node.src[0].op is not ops.MMA:
             total += _trip_count(accessors.value(node), scalars)
     return total
+
+
+def _stored_elements(kernel: UOp, scalars: Sequence[Any]) -> dict[frozenset[UOp], int]:
+    """Return the elements that a plain STORE writes, by its ranges. Splits round these up: a kernel
+    of any length has loops of thousands of iterations, also for ten elements."""
+    values = dict(enumerate(scalars))
+    counts: dict[frozenset[UOp], int] = {}
+    for store in kernel.src:
+        if store.op is ops.STORE and store.arg is None:
+            elements = math.prod([evaluate(n, values) for n in
+                                  accessors.dims(accessors.buffer(store))])
+            counts[store.ranges] = max(elements, counts.get(store.ranges, 0))
+    return counts
 
 
 def _command_flops(command: UOp) -> int:

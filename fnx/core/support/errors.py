@@ -392,9 +392,9 @@ class UnknownNameError(FnxError, AttributeError):
         synonym = SYNONYMS.get(self.missing, "")
         short = synonym.rpartition(".")[2]
         synonym = short if short in known else synonym
-        cure = f"did you mean {synonym!r}?" if synonym in known or "." in synonym else \
-            CURES_OF_MODULES.get(self._in_module) or CURES_OF_MODULES.get(self.missing) or \
-            suggestion(self.missing, known)
+        cure = CURES_OF_MODULES.get(self._in_module) or (
+            f"did you mean {synonym!r}?" if synonym in known or "." in synonym else
+            CURES_OF_MODULES.get(self.missing) or suggestion(self.missing, known))
         self.hint = self.hint or cure or self.otherwise
         return super().__str__()
 

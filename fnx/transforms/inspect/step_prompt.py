@@ -123,7 +123,8 @@ class StepPrompt(cmd.Cmd):
         return None
 
     def do_nan(self, arg: str) -> bool:
-        """nan: go to the next line in which an op makes a NaN, or with an infinite derivative."""
+        """nan: go to the next line with a NaN or an infinite derivative; the op of the line that
+        makes it is named."""
         return self._go(self.session.first_nan)
 
     def do_break(self, arg: str) -> None:
@@ -149,7 +150,7 @@ class StepPrompt(cmd.Cmd):
         except ArgumentError as error:
             self._say(error.message)
             return False
-        self._say(f"will stop at {added}")
+        self._say(f"will stop at {added}{', once' if once else ''}")
         return True
 
     def do_clear(self, arg: str) -> None:

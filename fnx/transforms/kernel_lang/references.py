@@ -195,8 +195,10 @@ class Reference(NotAValue):
                 bounds = symbolic.bounds(i)
                 raise OutOfBoundsError(
                     f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {bounds[0]} to "
-                    f"{bounds[1]}", hint="use load(..., valid=condition) if the index may be out "
-                    "of bounds" if valid is None else "valid= is true for an out-of-bounds index: "
+                    f"{bounds[1]}", hint=("use load(..., valid=condition) if the index may be "
+                    "out of bounds" if clamp else "use store(..., valid=condition) if "
+                    "the index may be out of bounds, or give out= a larger shape")
+                    if valid is None else "valid= is true for an out-of-bounds index: "
                     "narrow the condition")
             if config.check_index:
                 self._tracing.report(BoundsCheck(self.name, axis, n, user_location(3)), i, valid)

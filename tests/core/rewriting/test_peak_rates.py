@@ -2,6 +2,8 @@
 
 import pytest
 
+import fnx
+import fnx.numpy as jnp
 from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.peak_rates import count_flops
@@ -33,3 +35,8 @@ def test_of_a_while_loop_one_iteration_counts() -> None:
     flag = build_calls.slot("arena", 0, 0, 1)
     loop = build_calls.cmd_while(build_calls.commands([]), flag, body, "while")
     assert count_flops(loop, []) == 8
+
+
+def test_loops_that_round_up_are_not_counted() -> None:
+    runs = fnx.profile(lambda x: x * 2.5 + 1)(jnp.ones(10)).runs
+    assert sum([run.flops for run in runs]) == 20

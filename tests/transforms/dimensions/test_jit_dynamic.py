@@ -177,3 +177,21 @@ def test_what_needs_a_number_is_refused_by_name() -> None:
         with pytest.raises(fnx.errors.InconclusiveDimensionError, match=what):
             fnx.jit(f, dynamic={0: {0: T}})(*_arrays((4,)))
     assert not hasattr(T, "is_prime")
+
+
+def test_an_odd_element_is_dropped() -> None:
+    """T and 2*floordiv(T, 2) vary together, so their minimum is known."""
+    f = fnx.jit(lambda x: x[:x.shape[0] // 2 * 2].reshape(-1, 2).sum(1), dynamic={0: {0: T}})
+    for t in (7, 8, 1):
+        x = _arrays((t,))[0]
+        np.testing.assert_allclose(f(x), np.asarray(x)[:t // 2 * 2].reshape(-1, 2).sum(1))
+    assert f.cache_info().traces == 1
+
+
+def test_numpy_numbers_and_floats_compute_with_dimensions() -> None:
+    assert (np.int32(2) * T, np.int64(8) == T, np.int16(3) + T) == (2 * T, False, T + 3)
+    f = fnx.jit(lambda x: (0.5 * x.shape[0], x.shape[0] - 0.5, 1.5 - x.shape[0],
+                           np.float32(2) * x.shape[0]), dynamic={0: {0: T}})
+    assert [float(v) for v in f(*_arrays((6,)))] == [3.0, 5.5, -4.5, 12.0]
+    with pytest.raises(fnx.errors.InconclusiveDimensionError, match=r"numpy.sqrt.*dimension T"):
+        np.sqrt(T)
