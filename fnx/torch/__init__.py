@@ -11,6 +11,13 @@
     table        the op table; its rows are in the other files, by chapters of ATen
 """
 
+from importlib.util import find_spec
+
+from fnx.core.support.requirements import missing
+
+if find_spec("torch") is None:
+    raise missing("torch")
+
 from fnx.torch.function import TorchFunction, function, load
 
 __all__ = ["TorchFunction", "function", "load"]

@@ -133,12 +133,12 @@ class Jitted(Transformed[P, R_co]):
         self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
         self._donation = Donation(*argnums_and_names(f, "donate", donate_argnums, donate_argnames),
                                   f)
-        self._bounded: BoundedTraces | None = bounded_lengths.BoundedTraces(
-            f, self._name, dynamic) if dynamic else None
+        bounded = bounded_lengths.BoundedTraces(f, self._name, dynamic) if dynamic else None
+        self._bounded: BoundedTraces | None = bounded  # link() has no reference to self
         self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f, explains=not dynamic)
         self._executables = ExecutableCache(lambda fn, donated, name, lines: link(
-            fn, get_device(name), None if self._bounded is None
-            else self._bounded.fixed_lengths, donated, not dynamic, lines), MAX_SIGNATURES)
+            fn, get_device(name), None if bounded is None else bounded.fixed_lengths, donated,
+            not dynamic, lines), MAX_SIGNATURES)
         self._device, self._inline = device, inline
         self._chosen = None if device is None else Placement(device, user_location(2))
         self._launchers: Sequence[Fastpath] = ()

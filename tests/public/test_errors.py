@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_class_of_errors_is_public(error: type) -> None:
 def test_what_modules_derive_can_be_caught_by_a_public_name() -> None:
     """An error class of a module derives from a public class more specific than FnxError."""
     for module in pkgutil.walk_packages(fnx.__path__, "fnx."):
-        if not module.name.startswith(("fnx.as_jax.", "fnx.torch.")) and \
+        if not module.name.startswith(("fnx.as_jax.", "fnx.torch")) and \
                 not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     left, found = [fnx.FnxError], set[type]()
@@ -54,3 +55,11 @@ def test_they_are_caught(tmp_path: Path) -> None:
 
     with pytest.raises(fnx.errors.KernelError):
         nothing(jnp.ones(3))
+
+
+def test_a_module_without_its_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch
+                                                             ) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "fnx.torch", raising=False)
+    with pytest.raises(fnx.errors.FnxError, match="package torch.*\n.*pip install 'torch'"):
+        importlib.import_module("fnx.torch")

@@ -51,7 +51,14 @@ from fnx.lower.schedule.contraction import (
     work_of_each,
 )
 from fnx.lower.schedule.dot_tiling import schedule_dots
-from fnx.lower.schedule.footprint import Walk, footprint, packed, read_cycles, tiles_cycles
+from fnx.lower.schedule.footprint import (
+    Footprint,
+    Walk,
+    footprint,
+    packed,
+    read_cycles,
+    tiles_cycles,
+)
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
@@ -254,7 +261,9 @@ class ContractionTiling:
 
     def _walk(self, factor: UOp, r: UOp, tile: int, block: int) -> Walk:
         """Return how tiles of so many rows or columns read a factor in place."""
-        load = max(leaf_loads(factor), key=lambda x: volume(x.ranges))
+        load = max(leaf_loads(factor), key=lambda x: volume(x.ranges), default=None)
+        if load is None:  # it is computed from indices alone
+            return Walk(Footprint(0, 0, 0), Footprint(0, 0, 0), -(-block // tile))
         size = load.dtype.itemsize
         summed = [(abs(stride(load, x)) * size, extent(x)) for x in self.matmul.summed]
         step = abs(stride(load, r)) * size

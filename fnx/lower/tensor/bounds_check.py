@@ -85,7 +85,7 @@ def _check_loop(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
                       for slot, p in build.params(step).items() if slot >= first}
     values = substitute([*outs, *[value for value, _ in faults]], shifted_params)
     added = _FaultCarries([(v, c) for v, (_, c) in zip(values[len(outs):], faults)], first,
-                          node.arg.name)
+                          accessors.loop_body_name(node))
     n_params = len(op.operands) + n_added
     checked = [build.function(c.src, n_params, c.arg.name) for c in op.conditions]
     checked.append(build.function([*values[:n], *added.next_values, *values[n:len(outs)]],
