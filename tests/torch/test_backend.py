@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 import tomllib
-import warnings
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -21,16 +19,6 @@ from fnx.core.support.errors import ArgumentError
 from fnx.torch.backend import backend
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    """No graphs of other tests; a fallback to PyTorch is an error."""
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="fnx:")
-        yield
 
 
 def mlp() -> torch.nn.Module:

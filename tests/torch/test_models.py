@@ -6,32 +6,13 @@ In float64, so that the tolerance is PyTorch's own for it.
 from __future__ import annotations
 
 import copy
-import importlib.util
-import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from fnx.torch.backend import backend
-
-HERE = Path(__file__).resolve().parent
-spec = importlib.util.spec_from_file_location("torch_models", HERE / "models.py")
-assert spec is not None and spec.loader is not None
-models = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(models)
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    """No graphs of other tests; no op may be left to PyTorch."""
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="fnx:")
-        yield
+from tests.torch import models
 
 
 def example(name: str) -> tuple[Any, tuple[Any, ...]]:

@@ -16,6 +16,7 @@ sums of a tile.
 
 The compiler's own choice (``choose_schedule`` in heuristics.py; contraction_tiling.py for products,
 dot_tiling.py for those with few columns, generic_tiling.py for run-time lengths,
+footprint.py for the cycles of reading factors,
 workgroup_heuristics.py for GPUs) follows from which ranges the factors and indices depend on, never
 from the number of workers. It consists of knobs (knobs.py), each with its legal alternatives. So
 ``candidates(kernel, target)`` in lower/candidates.py is one list: the heuristic first, the others

@@ -279,9 +279,6 @@ class ContractionTiling:
     def _right_bytes(self) -> int:
         return self.width * self.depth * self.itemsize
 
-    def _packs_left(self) -> bool:
-        return self._plan.left
-
     def _must_pack_left(self) -> bool:
         """Return whether the left factor is packed in any case: if it is computed (for a unit: not
         in memory as register words) or consists of overlapping windows."""
@@ -357,9 +354,8 @@ class ContractionTiling:
         fitting = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
         tiles = -(-extent(self.row) // rows)
         is_shared = self._outer_parallel_range() is None
-        max_block = max(1,
-                        min(fitting, MAX_BLOCK_ROWS // rows,
-                            -(-tiles // _PROCESSORS) if is_shared else tiles))
+        max_block = max(1, min(fitting, MAX_BLOCK_ROWS // rows,
+                               -(-tiles // _PROCESSORS) if is_shared else tiles))
 
         def busiest_load(block: int) -> int:
             if not is_shared:
@@ -423,7 +419,7 @@ class ContractionTiling:
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
                   *self._roll_epilogue()]
         has_windows = has_overlap(matmul.right)
-        packs_left = self._is_wide() or self.unit is not None if has_windows else self._packs_left()
+        packs_left = self._is_wide() or self.unit is not None if has_windows else self._plan.left
         space = self._stage_space("left", "GLOBAL" if packs_left else "", ["GLOBAL"])
         left_stages = self._stage_factor(matmul.left, None, space) if space else []
         space = self._stage_space("right",
@@ -469,7 +465,7 @@ class ContractionTiling:
         return extent(self.row) > self.tile.rows * self.block
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
-        space = self._stage_space("left", "PRIV" if self._packs_left() else "", ["PRIV", "GLOBAL"])
+        space = self._stage_space("left", "PRIV" if self._plan.left else "", ["PRIV", "GLOBAL"])
         if space != "PRIV":
             return self._stage_factor(self.matmul.left, None, space) if space else []
         moving_loops = {name_of(r)
