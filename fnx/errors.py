@@ -6,7 +6,7 @@ aliases.
 ...     fnx.load("of_yesterday.npz")
 ... except (FileNotFoundError, fnx.errors.CheckpointError) as error:
 ...     print(type(error).__name__)
-FileNotFoundError
+MissingPathError
 
 The names of ``jax.errors`` are aliases of these classes:
 
@@ -40,6 +40,7 @@ from fnx.core.support.errors import (
     JaxprTypeError,
     KernelError,
     LeakedTracerError,
+    MissingPathError,
     ModelError,
     MutationError,
     NestingError,
@@ -73,7 +74,7 @@ __all__ = [
     "InconclusiveDimensionError", "InconclusiveDimensionOperation", "JAXIndexError",
     "JAXTypeError", "JaxRuntimeError",
     "JaxprTypeError", "KernelError", "KeyReuseError",
-    "LeakedTracerError", "ModelError", "MutationError", "NestingError",
+    "LeakedTracerError", "MissingPathError", "ModelError", "MutationError", "NestingError",
     "NonConcreteBooleanIndexError",
     "NotBatchedError", "NotBuiltError", "NotFiniteError", "NotRegisteredError",
     "OutOfBoundsError", "OutOfBoundsWarning", "OutOfMemoryError", "OverflowedError",

@@ -355,7 +355,8 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
     words = asarray(key_bits_array)
     if words._dtype is not dtypes.uint32:
         raise DTypeError(f"expected uint32 key data, got {words._dtype}",
-                         hint='convert them with .astype("uint32")')
+                         hint="it is a key already" if words._dtype is dtypes.key_fry else
+                         'convert them with .astype("uint32")')
     keys = _make_keys(*_key_words(words))
     return Array(set_composite(keys, "random_wrap", _wrap, [words._node], impl="fry"))
 

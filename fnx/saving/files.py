@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 from fnx.core.ir.dtypes import NDArray
-from fnx.core.support.errors import CheckpointError
+from fnx.core.support.errors import CheckpointError, MissingPathError, suggestion
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
@@ -32,6 +32,10 @@ def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
     If the path is a link, the link is replaced, and its target is unchanged.
     """
     folder, name = os.path.split(os.path.abspath(path))
+    if not os.path.exists(folder):
+        parent = os.path.dirname(path)
+        raise MissingPathError(f"expected a folder {parent} to write {name} into, got none",
+                               hint=f"make it first: os.makedirs({parent!r}, exist_ok=True)")
     folder_fd = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         if os.path.isdir(path) and not os.path.islink(path):
@@ -85,11 +89,22 @@ def _remove_stale(name: str, folder_fd: int) -> None:
                     os.unlink(entry, dir_fd=folder_fd)
 
 
+def _missing_file(path: str) -> MissingPathError:
+    folder, name = os.path.split(os.path.abspath(path))
+    others = sorted(os.listdir(folder)) if os.path.isdir(folder) else None
+    no_folder = f", nor a folder {os.path.dirname(path)}" if others is None else ""
+    return MissingPathError(f"expected a file {path}, got none{no_folder}",
+                            hint=suggestion(name, others or ()) or "check the path; a relative "
+                            "one begins at the working directory, os.getcwd()")
+
+
 class MappedFile:
     """A file as read-only memory-mapped bytes; pages are read from the disk on access."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+        if not os.path.exists(path):
+            raise _missing_file(path)
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no wait on a pipe
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):

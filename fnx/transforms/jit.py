@@ -398,7 +398,8 @@ class Jitted(Transformed[P, R_co]):
         """Return how often it was traced, compiled and dispatched, and why it was retraced."""
         traces = self._traces if self._bounded is None else self._bounded.cache
         hits = self._hits + self._native_hits[0] + traces.hits
-        return CacheInfo(hits, traces.trace_count, self._executables.compile_count, len(traces),
+        count = (self._bounded or traces).trace_count
+        return CacheInfo(hits, count, self._executables.compile_count, len(traces),
                          tuple(traces.misses))
 
     def _cache_size(self) -> int:

@@ -205,11 +205,19 @@ def test_mistakes_name_leaf_and_cure(path: Path) -> None:
     with pytest.raises(fnx.errors.TracedValueError):
         fnx.jit(lambda x: fnx.save(path, x))(jnp.ones(2))
     assert not path.exists() and not os.listdir(path.parent)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="got none") as caught:
         fnx.load(path)
-    with pytest.raises(FileNotFoundError):
+    assert isinstance(caught.value, fnx.errors.MissingPathError)
+    assert "the working directory" in caught.value.hint
+    with pytest.raises(FileNotFoundError, match="expected a folder") as caught:
         fnx.save(path.parent / "no" / path.name, {})
+    assert "os.makedirs(" in caught.value.hint
+    with pytest.raises(FileNotFoundError, match="nor a folder"):
+        fnx.load(path.parent / "no" / path.name)
     fnx.save(path, {"weight": jnp.ones((2, 3))})
+    with pytest.raises(FileNotFoundError) as caught:
+        fnx.load(path.with_stem(f"{path.stem}s"))
+    assert caught.value.hint == f"did you mean {path.name!r}?"
     with pytest.raises(CheckpointError, match=r"the leaf weigth, (.|\n)*'weight'"):
         fnx.load(path, like={"weigth": jnp.ones((2, 3))})
     with pytest.raises(CheckpointError, match="got weight"):

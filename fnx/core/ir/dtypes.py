@@ -317,7 +317,23 @@ def least_upper_bound(a: str, b: str) -> str:
         if common <= _upper_bounds(name):
             return name
     raise TypePromotionError(f"{a} and {b} have no common type to which both promote",
-                             hint="convert one of them with .astype(...)")
+                             hint=conversion_hint(a, b))
+
+
+def conversion_hint(a: Any, b: Any, otherwise: str = "convert one of them with .astype(...)"
+                    ) -> str:
+    """Return how to give two values one dtype; ``otherwise`` if neither is a random key.
+
+    >>> conversion_hint("key<fry>", "int32")
+    'a key is no number: fnx.random.fold_in(key, n) makes another key of it'
+    """
+    names = {str(a), str(b)}
+    if "key<fry>" not in names:
+        return otherwise
+    return ("random.PRNGKey returns the words of a key, random.key a key: use one of them "
+            "everywhere, or convert by random.wrap_key_data(words) and random.key_data(key)"
+            if "uint32" in names else
+            "a key is no number: fnx.random.fold_in(key, n) makes another key of it")
 
 
 def _upper_bounds(name: str) -> frozenset[str]:

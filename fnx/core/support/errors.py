@@ -246,6 +246,10 @@ class CheckpointError(FnxError, ValueError):
     """A file that is no complete checkpoint, or not the expected one: names file and byte."""
 
 
+class MissingPathError(FnxError, FileNotFoundError):
+    """A file that is to be read, or the folder of one that is to be written, does not exist."""
+
+
 class ModelError(FnxError, ValueError):
     """A model file that is damaged, unsafe, or asks for what fnx cannot compute."""
 

@@ -243,13 +243,17 @@ class Loops:
         for name in step.names:
             self._leaf(name, step)
         if sorted(step.names) != sorted(self.leaves):
-            raise KernelError(f"{step}: expected each of {quote_names(self.leaves)} once")
+            raise KernelError(f"{step}: expected each of {quote_names(self.leaves)} once",
+                              hint="name all ranges, from the outermost to the innermost")
         self.leaves = {name: self.leaves[name] for name in step.names}
 
     def _kind(self, step: Parallel | Vectorize | Unroll | Bind) -> None:
         loop = self._leaf(step.range, step)
         if loop.kind != "SEQ":
-            raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}")
+            raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
+                              hint="a loop is one of parallel, vectorized and unrolled: "
+                                   f"split({step.range!r}, 16) first, then name the outer part "
+                                   "in one and the inner part in the other")
         if step.kind in REPLICATED_KINDS and loop.extent.op is not ops.CONST:
             raise KernelError(f"{step}: expected a range whose extent is a number",
                               hint=f"split it: split({step.range!r}, 16), then name the inner part")

@@ -20,7 +20,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.ir import build
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.derivations import derived_forms
-from fnx.core.ir.dtypes import promote
+from fnx.core.ir.dtypes import conversion_hint, promote
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.scope import scope
 from fnx.core.support.config import config
@@ -255,11 +255,12 @@ def check_carry(what: str, body: Body, structure: tree.TreeDef, before: Sequence
         kind = ShapeError if a.shape != b.shape else DTypeError
         raise kind(f"expected {leaf_path(structure, i, what)} of {body.name} to keep its type "
                    f"{a.dtype}{list(a.shape)}, got {result_type(b)} from one step",
-                   hint="a step must return a carry of the type that it takes: give the initial "
-                        "value this type and shape, or convert the result with "
-                   f".astype({a.dtype})" if kind is DTypeError else
-                   "a step must return a carry of the type that it takes: give the initial value "
-                   "the shape that the step returns")
+                   hint=conversion_hint(
+                       a.dtype, b.dtype,
+                       "a step must return a carry of the type that it takes: give the initial "
+                       + (f"value this type and shape, or convert the result with "
+                          f".astype({a.dtype})" if kind is DTypeError else
+                          "value the shape that the step returns")))
 
 
 def result_type(node: UOp) -> str:

@@ -13,6 +13,7 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.dtypes import conversion_hint
 from fnx.core.ir.expr import Expr, clamp
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
@@ -89,9 +90,11 @@ def _check_same(one: Body, other: Body) -> None:
         types = [result_type(body.function.src[i]) for body in (one, other)]
         raise kind(f"expected branches with results of one type, got {' and '.join(types)} as "
                    f"{where} of {names}",
-                   hint="broadcast one of them, so that all branches return one shape"
-                   if kind is ShapeError else
-                   f"convert one of them, such as with .astype({a.dtype})")
+                   hint=conversion_hint(
+                       a.dtype, b.dtype,
+                       "broadcast one of them, so that all branches return one shape"
+                       if kind is ShapeError else
+                       f"convert one of them, such as with .astype({a.dtype})"))
 
 
 def predicate(value: Any) -> UOp:

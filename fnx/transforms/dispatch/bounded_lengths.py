@@ -85,6 +85,11 @@ class BoundedTrace:
         """The traced FUNCTIONs."""
         return tuple([variant.closed.function for variant in self.variants])
 
+    def broken_by(self, lengths: Lengths) -> str:
+        """Return an assumption of the latest trace that fails, if all traces have one that does."""
+        broken = [variant.broken_by(lengths) for variant in self.variants]
+        return broken[-1] if all(broken) and broken else ""
+
     def find(self, lengths: Lengths, trace: Callable[[], BoundedFunction],
              trace_numbers: Callable[[], ClosedFunction]) -> ClosedFunction:
         """Return the function for these lengths.
@@ -133,7 +138,9 @@ class DynamicArguments:
             if not isinstance(lengths, Mapping) or not lengths or not all(
                     isinstance(a, int) and type(n) is Dim for a, n in lengths.items()):
                 raise ArgumentError(f"jit of {name}: expected dynamic={{argument: {{axis: "
-                                    f"fnx.dim(...)}}}}, got {lengths!r} for {argument!r}")
+                                    f"fnx.dim(...)}}}}, got {lengths!r} for {argument!r}",
+                                    hint=f"for the length of its first axis write dynamic="
+                                         f"{{{argument!r}: {{0: fnx.dim('N', 1, 4096)}}}}")
             if isinstance(argument, str) and argument not in self._parameters:
                 raise ArgumentError(f"jit of {name}: expected a parameter in dynamic=, got "
                                     f"{argument!r}",
@@ -181,6 +188,7 @@ class BoundedTraces:
     def __init__(self, f: Callable[..., Any], name: str, axes: Mapping[Any, Any]) -> None:
         self._arguments = DynamicArguments(f, name, axes)
         self.cache: TraceCache[BoundedTrace] = TraceCache(lambda: f)
+        self.trace_count = 0  # with those for other lengths of one signature
         self.fixed_lengths: frozenset[int] = frozenset()  # that do not change from call to call
 
     def find(self, key: CallKey, trace: Callable[[CallKey], ClosedFunction]) -> ClosedFunction:
@@ -188,9 +196,15 @@ class BoundedTraces:
         bounded_key, lengths = self._arguments.with_dimensions(key)
         first: list[ClosedFunction] = []
 
+        def counted(key: CallKey) -> ClosedFunction:
+            self.trace_count += 1
+            return trace(key)
+
         def of(bounded: BoundedTrace) -> ClosedFunction:
-            return bounded.find(lengths, lambda: self._trace(bounded_key, key, trace, lengths),
-                                lambda: trace(key))
+            if (broken := bounded.broken_by(lengths)):
+                self.cache.record_miss(f"{_text(lengths)}: the trace excludes {broken}")
+            return bounded.find(lengths, lambda: self._trace(bounded_key, key, counted, lengths),
+                                lambda: counted(key))
 
         def make() -> tuple[BoundedTrace, list[UOp]]:
             bounded = BoundedTrace()
@@ -245,9 +259,11 @@ def solve(function: str, declared: Sequence[Any], actual: Sequence[int], where: 
                                  f"{v.arg.high}, got {lengths[v]} at {location}",
                                  hint="widen the bounds of the dimension, or split the call")
         if length_at(length, lengths) != n:
-            values = ", ".join([f"{v.arg.name} = {lengths[v]}"
-                                for v in variables(length)])
+            values = _text({v: lengths[v] for v in variables(length)})
             raise ShapeError(f"{function}: expected {length} as {location}"
                              f"{f' with {values}' if values else ''}, got {n}")
     return lengths
 
+
+def _text(lengths: Lengths) -> str:
+    return ", ".join([f"{v.arg.name} = {n}" for v, n in lengths.items()])

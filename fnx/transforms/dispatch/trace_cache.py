@@ -150,7 +150,7 @@ class TraceCache(Generic[T]):
         change = entries[-1].captures.find_change() if entries else None
         if change is not None:
             name, old, new = change
-            self._record_miss(f"{name}: {short_repr(old)} -> {short_repr(new)}")
+            self.record_miss(f"{name}: {short_repr(old)} -> {short_repr(new)}")
             if scope.is_open():  # captures often come from the outer trace
                 return
             self._retraces[name] += 1
@@ -160,7 +160,7 @@ class TraceCache(Generic[T]):
                      "now): pass it as an argument", RuntimeWarning)
         elif entries is None and len(self._entries):
             why = describe_difference(self._entries.keys()[-1], key)
-            self._record_miss(why)
+            self.record_miss(why)
             name_part = why.partition(":")[0]
             self._retraces[name_part] += not scope.is_open()
             if self._retraces[name_part] == WARN_AFTER and not scope.is_open():
@@ -168,7 +168,8 @@ class TraceCache(Generic[T]):
                      f"arguments differed ({why} now): pad arrays to a few shapes, pass a static "
                      "argument as an array, or use a function for each", RuntimeWarning)
 
-    def _record_miss(self, why: str) -> None:
+    def record_miss(self, why: str) -> None:
+        """Add why a trace did not hold for a call."""
         self.misses = [*self.misses[-MAX_MISSES + 1:], why]
 
 

@@ -56,6 +56,21 @@ def test_one_trace_serves_all_lengths(f: Callable[..., Any], shapes: list[Any], 
     assert len(traces) == 1 == jitted.cache_info().traces
 
 
+def test_traces_of_other_choices_are_counted() -> None:
+    """A trace holds for the lengths for which its assumptions do: each further one is a miss."""
+    traces = []
+
+    def f(x: Any) -> Any:
+        traces.append(1)
+        return x[:-1] if x.shape[0] == 7 else x[1:]
+    jitted = fnx.jit(f, dynamic={0: {0: T}})
+    for t in (5, 6, 7, 5, 7):
+        jitted(*_arrays((t,)))
+    info = jitted.cache_info()
+    assert info.traces == len(traces) > 1
+    assert info.misses[0] == "T = 7: the trace excludes T == 7"
+
+
 def test_another_length_compiles_nothing() -> None:
     f = fnx.jit(lambda x: (x - x.mean(0)) / (x.std(0) + 1e-5), dynamic={"x": {0: T}})
     for t in (40, 50):
