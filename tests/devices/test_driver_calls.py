@@ -111,7 +111,7 @@ def test_the_least_recently_used_of_eight_records_goes(opencl: Any) -> None:
         patch.setitem(recording.calls, "clCreateCommandBufferKHR",
                       lambda *args: alive.append(make(*args)) or alive[-1])
         patch.setitem(recording.calls, "clReleaseCommandBufferKHR",
-                      lambda handle: alive.remove(handle) or end(handle))
+                      lambda handle: (handle in alive and alive.remove(handle)) or end(handle))
         patch.setitem(recording.calls, "clEnqueueCommandBufferKHR",
                       lambda *args: replayed.append(args[2]) or run(*args))
         f = fnx.jit(chain)

@@ -4,10 +4,11 @@
 
 Such commands are queued without interpreting them. A driver that binds memory at each call
 (``links``) records them once. Otherwise, if the driver can, they are recorded once arguments come
-in the same memory again, and replayed from then on. A bounded number of records is cached, with
-least-recently-used eviction, and all records on freed memory are dropped. Results are steered to
-the memory of a record if that is free. A small result that the caller retains from call to call
-(the loss of each step) is written to a substitute buffer, from which it is copied after the replay.
+in the same memory again (long lists at once), and replayed from then on. A bounded number of
+records is cached, with least-recently-used eviction, and all records on freed memory are dropped.
+Results are steered to the memory of a record if that is free. A small result that the caller
+retains from call to call (the loss of each step) is written to a substitute buffer, from which it
+is copied after the replay.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from fnx.core.ir.uop import UOp
 
 MAX_RECORDS = 8       # cached per command buffer, and earlier calls whose result memory is tried
 MAX_SUBSTITUTES = 4     # substitute buffers of a record
-MAX_LAUNCHES = 2048   # longest static launch list
+MAX_LAUNCHES = 1 << 14  # longest static launch list
+LONG_LIST = 256  # launches from which on a list is recorded at once: to queue each takes longer
 
 MemoryKey = tuple[DeviceMemory, ...]
 
@@ -148,6 +150,8 @@ class StaticLaunchPlan:
             self._steer_to_earlier_call(new_memory, history, fixed)
             record = _LaunchRecord(key, [piece.memory for piece in new_memory])
             self._last_arena = record.fresh[len(sizes):]
+            if len(self.static_launches) >= LONG_LIST:
+                self._record(record, [], new_memory, sizes)
             if len(records) == MAX_RECORDS:
                 self.records.drop(records[0])
         else:
