@@ -41,9 +41,26 @@ def nested(c: Any, x: Any) -> Any:
     return out, x
 
 
+def composed(x: Any) -> Any:
+    y = x + 1
+    return jnp.log10(y)  # the line of the call
+
+
+def chosen(x: Any) -> Any:
+    return 2 * jnp.arccosh(x)
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "eager": (jnp.log, (X,), r"log at \[1\]"),
     "jit": (fnx.jit(lambda x: (jnp.log(x) * 2).sum()), (X,), r"log at \[1\]"),
+    "function of several ops": (fnx.jit(composed), (X * 2,), r"from log10 at \[1\] \(log of -1\)"),
+    "function that chooses": (fnx.jit(chosen), (X,), r"from arccosh at \[1\]\n"),
+    "function of a function": (fnx.jit(fnx.nn.log_softmax), (X * np.inf,),
+                               r"from log_softmax at \[0\] \(sub of inf and inf\)"),
+    "no elements": (jnp.mean, (X[:0],), "mean: expected no NaN, got nan from mean\n"),
+    "written": (fnx.jit(lambda x: jnp.full(3, np.nan) * x), (X,), r"from full at \[0\]\n"),
+    "in a derivative": (fnx.jit(fnx.grad(lambda x: jnp.linalg.norm(x * 0) + jnp.sqrt(x).sum() * 0)),
+                        (X * 0,), "in the derivative of sqrt"),
     "two axes": (fnx.jit(lambda x: jnp.sqrt(x) + 1), (M,), r"sqrt at \[1, 1\]"),
     "grad": (fnx.jit(fnx.grad(lambda x: (jnp.sqrt(x) * 0).sum())), (np.zeros(2, np.float32),),
              r"div at \[0\]"),

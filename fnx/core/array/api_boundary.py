@@ -27,7 +27,7 @@ from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import ValueOperators
-from fnx.core.ir.uop import current_loc
+from fnx.core.ir.uop import CallLocation, current_loc
 from fnx.core.scope import scope, storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import DTypeError, FnxError, KernelError, ShapeError, user_location
@@ -218,6 +218,9 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             if config.placing and call.__name__ not in _TRANSFERS:
                 _check_placement(call, args, kwargs)
         loc = user_location(2) or _UNKNOWN_LOCATION
+        if loc.__class__ is tuple:  # no line of a recorder
+            loc = CallLocation(loc)
+            loc.function = call.__name__
         current_loc.loc = loc
         try:
             scope.record_lines(loc)

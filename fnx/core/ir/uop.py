@@ -80,8 +80,27 @@ class _CurrentLocation(threading.local):
                 self.loc = recording.recorder.derived_location(node.locs, derivative) or self.loc
 
 
-class DerivativeLocation(tuple[str, int]):
+class CallLocation(tuple[str, int]):
+    """The user's line of a call of a public function; equal to the line.
+
+    Attributes:
+        function: the name of the function.
+    """
+
+    function = ""
+
+    def __reduce__(self) -> Any:
+        """Pickle as a plain line."""
+        return tuple, (tuple(self),)
+
+
+class DerivativeLocation(CallLocation):
     """The line of a node, as location of what its derivative consists of; equal to the line."""
+
+    def __new__(cls, loc: Location) -> DerivativeLocation:
+        line = super().__new__(cls, loc)
+        line.function = getattr(loc, "function", "")
+        return line
 
     def __eq__(self, other: object) -> bool:
         return type(other) is not LineVisit and tuple.__eq__(self, other)
@@ -91,12 +110,8 @@ class DerivativeLocation(tuple[str, int]):
 
     __hash__ = tuple.__hash__
 
-    def __reduce__(self) -> Any:
-        """Pickle as a plain line."""
-        return tuple, (tuple(self),)
 
-
-class _AmbiguousLocation(tuple[str, int]):
+class _AmbiguousLocation(CallLocation):
     """The first of several source lines, with all of them in ``all``."""
 
     all: tuple[Location, ...]
@@ -105,10 +120,6 @@ class _AmbiguousLocation(tuple[str, int]):
         first = super().__new__(cls, locs[0])
         first.all = locs
         return first
-
-    def __reduce__(self) -> Any:
-        """Pickle as a plain line."""
-        return tuple, (tuple(self),)
 
 
 def joint_location(node: UOp) -> Location | None:

@@ -27,7 +27,7 @@ import numpy as np
 from fnx.core.ir import accessors, build, low_precision, ops
 from fnx.core.ir.dtypes import NUMPY_DTYPES, NDArray, as_dtype
 from fnx.core.ir.op_bodies import OpBodies
-from fnx.core.ir.uop import DerivativeLocation, UOp, toposort
+from fnx.core.ir.uop import CallLocation, DerivativeLocation, UOp, toposort
 from fnx.core.levels import interp
 from fnx.core.levels.loop_iterations import Iteration, Running, iterations
 from fnx.core.scope import callbacks
@@ -89,9 +89,12 @@ class Origin(Record):
         whose = f"{name}: " if name else ""
         loc = self.loc or _choose(self.locs)
         of_derivative = isinstance(loc, DerivativeLocation)
-        what = _OF_DERIVATIVE if of_derivative else ""
+        function = loc.function if isinstance(loc, CallLocation) else ""
+        what = f" in the derivative of {f'{function} in ' if function else ''}this line" \
+            if of_derivative else ""
+        text = self.text if of_derivative else self.text_of(function)
         return NotFiniteError(
-            f"{whose}expected no {_BAD_VALUES[check]}, got {self.text}{what}{loops}"
+            f"{whose}expected no {_BAD_VALUES[check]}, got {text}{what}{loops}"
             f"{self._became()}",
             loc=loc, locs=self.locs, hint=_DOUBLE_WHERE if of_derivative and any(
                 x == 0 or np.isinf(x) for x in self.operands) else
@@ -107,6 +110,15 @@ class Origin(Record):
         """What it is, such as "nan from log at [1] of -1"."""
         where = f" at {list(self.index)}" if self.index else ""
         return f"{self.value} from {self.description}{where}{self._of_operands()}"
+
+    def text_of(self, function: str) -> str:
+        """What it is, such as "nan from log10 at [1] (log of -1)", in a call of a function."""
+        op = self.description
+        if function in ("", op, _OPERATORS.get(op)):
+            return self.text
+        at = f" at {list(self.index)}" if self.index else ""
+        how = "" if op == "const" else f" ({op}{self._of_operands()})"
+        return f"{self.value} from {function}{at}{how}"
 
     def _became(self) -> str:
         """Return where this infinity became a NaN."""
@@ -128,7 +140,7 @@ class Origin(Record):
         return infinity.replace(nan=self) if of_derivative else self
 
 
-_OF_DERIVATIVE = " in the derivative of this line"
+_OPERATORS = {"div": "divide", "mul": "multiply", "pow": "power", "sub": "subtract"}
 _DOUBLE_WHERE = (
     "sqrt, log, division and powers have an infinite derivative at 0, arcsin, arccos and arctanh "
     "at -1 and 1, and 0 * inf is NaN; choose the input and the result (double where): "
@@ -263,7 +275,12 @@ class _Search:
         """Return the origin of the NaN in a node, or the slot of the PARAM that it came from."""
         if not self.is_bad_node(node):
             return None
+        reader: UOp | None = None  # what chooses or moves a constant has its index and line
         while True:
+            if node.op is ops.WHERE or node.op.kind == "movement" and reader is None:
+                reader = node
+            elif node.op.kind not in ("movement", "source"):
+                reader = None
             if node.op is ops.PARAM:
                 return int(node.arg.slot)
             if node.op is ops.GETTUPLE and node.src[0].op in _SEARCH_RULES:
@@ -276,6 +293,8 @@ class _Search:
                 operand = self._bad_operand(node)
             if operand is None:
                 origin = self._origin_at(node)
+                if node.op is ops.CONST and reader is not None:
+                    origin = self._origin_at(reader).replace(description="const", operands=())
                 if (infinity := self._infinity_in(node, origin)) is None:
                     return origin
                 self.sought.nan, self.sought.check = origin, "inf"

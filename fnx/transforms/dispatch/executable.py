@@ -328,6 +328,9 @@ class EagerEvaluator(ExecutableCache):
                  ) -> Sequence[Any]:
         """Evaluate nodes over BUFFERs and CONSTs as one program, passed to ``on_run``."""
         if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a scalar argument
+            if config.check:
+                nan_debugger.check_results(build.function(nodes, 0), (),
+                                           [np.asarray(const_value(nodes[0]))], config.check)
             return [self._memory(nodes[0])]
         if len(nodes) == 1 and _is_zeros(nodes[0]) and (zeros := self.zeros(
                 math.prod(nodes[0].shape) * nodes[0].dtype.itemsize)) is not None:

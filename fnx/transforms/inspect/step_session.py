@@ -21,7 +21,7 @@ from fnx.core.array.array import Array
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.levels import interp
 from fnx.core.levels.line_steps import Caller, LineSteps, Visit
-from fnx.core.levels.nan_debugger import decode_values
+from fnx.core.levels.nan_debugger import decode_values, is_bad
 from fnx.core.scope import scope
 from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError
@@ -354,6 +354,9 @@ class StepSession:
             return f"{self.name}: not started; {how}"
         paths = tree.paths(self._closed.out_tree)
         notes = [*self._notes, *filter(None, [b.why_never() for b in self.breakpoints])]
+        if not self._notes and any(is_bad(x, "nan").any() for x in self._outs):
+            notes.append("a result has a NaN: call debug.step again, and nan or .first_nan() stops "
+                         "at the line that makes it")
         return "\n".join([f"{self.name}: returned after {self._count} steps",
                           *[f"   {note}" for note in notes]] + [
             f"   result{tree.keystr(path)} = {step_views.summarize(x)}"

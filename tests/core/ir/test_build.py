@@ -190,5 +190,6 @@ def test_every_error_is_an_fnx_error_and_a_python_error() -> None:
                and issubclass(c, FnxError) and c is not FnxError]
     assert len(classes) > 10
     builtin = (TypeError, ValueError, IndexError, RuntimeError, OverflowError,
-               NotImplementedError, AttributeError, NameError, FloatingPointError, ImportError)
+               NotImplementedError, AttributeError, NameError, FloatingPointError, ImportError,
+               FileNotFoundError)
     assert all(issubclass(c, builtin) and c.__doc__ for c in classes)

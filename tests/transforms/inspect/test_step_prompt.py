@@ -161,6 +161,14 @@ def test_nan_stops_inside_of_lines_and_says_that_there_is_none() -> None:
     assert "nan from log of -1 in this line" in say(one, "p step")[0]
 
 
+def test_a_result_with_a_nan_says_how_to_find_it() -> None:
+    hint = "and nan or .first_nan() stops at the line that makes it"
+    for x, has_nan in ((-1.0, True), (1.0, False)):
+        session = fnx.debug.step(lambda x: jnp.log(x) + 1)(x)
+        session.run()
+        assert (hint in repr(session)) is has_nan
+
+
 def test_commands_of_pythons_debugger() -> None:
     def f(x: Any) -> Any:
         n = x + 1
