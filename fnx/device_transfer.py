@@ -15,25 +15,24 @@ import numpy as np
 from fnx.core.array import axes, tree
 from fnx.core.array import placement as committed
 from fnx.core.array.api_boundary import asarray, evaluate_pending, public_api
-from fnx.core.array.array import Array, from_storage
+from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.eager_cache import record_placement
-from fnx.core.ir.uop import current_loc
 from fnx.core.scope import scope
 from fnx.core.support.config import DEVICES, OWN_MEMORY, config
 from fnx.core.support.errors import ArgumentError, ShapeError, TracedValueError, lazy_module
 from fnx.core.support.process import lazy_import
-from fnx.sharding.device_registry import Device, device_by_name, open_device
+from fnx.sharding.device_registry import Device, open_device
 
-sharding = lazy_import("fnx.sharding")
+constraints = lazy_import("fnx.sharding.constraints")
+meshes = lazy_import("fnx.sharding.mesh")
+shardings = lazy_import("fnx.sharding.named_sharding")
 
 __all__ = [
     "block_until_ready", "copy_to_host_async", "device_get", "device_put", "live_arrays",
-    "make_array_from_callback", "make_array_from_single_device_arrays",
+    "make_array_from_callback", "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
 ]
-
-_copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
@@ -51,7 +50,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     True
     """
     arrays = [x for x in gc.get_objects() if type(x) is Array and x._storage is not None]
-    return arrays if platform is None else [x for x in arrays if x.device.platform == platform]
+    return arrays if platform is None else [x for x in arrays if x.platform() == platform]
 
 
 @public_api
@@ -74,6 +73,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
 
     Raises:
         ArgumentError: ``device`` is none of these.
+        ShapeError: a sharding that does not divide an array.
         DeviceError: the device is not available.
 
     >>> import fnx
@@ -84,59 +84,53 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     """
     check_device(device)
     arrays = tree.map(asarray, x)
-    if device is None or scope.is_open():
+    if device is None:
         return arrays
     leaves, structure = tree.flatten(arrays)
-    evaluate_pending(leaves)
-    platform = platform_of(device)
-    names = [platform] * len(leaves) if platform is not None or not _is_device_tree(device) else \
-        [platform_of(d) for d in tree.leaves(device, is_leaf=_is_device_like)]
-    if len(names) not in (1, len(leaves)):
-        raise ArgumentError(f"expected a device for each of {len(leaves)} leaves, got {len(names)}")
-    names = names * len(leaves) if len(names) == 1 else names
-    return structure.unflatten([
-        leaf if name is None else _move(leaf, name) for leaf, name in zip(leaves, names)])
+    targets = [device] if _is_device_like(device) else tree.leaves(device, is_leaf=_is_device_like)
+    if len(targets) not in (1, len(leaves)):
+        raise ArgumentError(f"expected a device for each of {len(leaves)} leaves, got "
+                            f"{len(targets)}")
+    is_traced = scope.is_open()
+    if not is_traced:
+        evaluate_pending(leaves)
+    put = constraints.constrain if is_traced else constraints.move
+    places = [_sharding_for(target) for target in targets] * (len(leaves) // len(targets) or 1)
+    return structure.unflatten([leaf if place is None else put(leaf, place)
+                                for leaf, place in zip(leaves, places)])
 
 
 def _is_device_like(x: Any) -> bool:
-    return isinstance(x, (Device, str, sharding.Sharding, sharding.PartitionSpec))
+    return isinstance(x, (Device, str, shardings.Sharding, shardings.PartitionSpec))
 
 
-def _is_device_tree(device: Any) -> bool:
-    return not _is_device_like(device)
+def _sharding_for(target: Any) -> Any:
+    """Return the sharding that a target of ``device_put`` means; None: it stays where it is."""
+    if isinstance(target, str):
+        return shardings.SingleDeviceSharding(open_device(target))
+    sharding = shardings.resolve(target, meshes.get_mesh())
+    mesh = getattr(sharding, "mesh", None)
+    return None if mesh is not None and not isinstance(mesh, meshes.Mesh) else sharding
 
 
 def platform_of(target: Any) -> str | None:
     """Return the name of the device of a Device, a name or a sharding; None: any device."""
-    if isinstance(target, str):
-        return open_device(target).platform
-    if isinstance(target, Device):
-        return target.platform
-    single = getattr(target, "device", None)
-    if single is None and getattr(target, "mesh", None) is not None:
-        grid = getattr(target.mesh, "devices", None)
-        single = None if grid is None else grid.flat[0]
-    return single.platform if isinstance(single, Device) else None
+    sharding = _sharding_for(target)
+    return None if sharding is None else next(iter(sharding.device_set)).platform
 
 
-def device_of(x: Array) -> Device:
-    """Return the device that holds an array; for a traced one, where it will be computed."""
+def sharding_of(x: Array) -> Any:
+    """Return the sharding of an array; of a traced one, where it will be computed."""
     memory = x._storage
     placement = committed.placement_of(memory)
+    if placement is not None and placement.sharding is not None:
+        return placement.sharding
     if placement is not None:
-        return device_by_name(placement.device)
+        return shardings.whole_on(placement.device)
     name = getattr(memory, "device_name", None)
     if name is None:  # the host's
         name = config.device if memory is None or config.device not in OWN_MEMORY else "cpu"
-    return device_by_name(name)
-
-
-def _move(x: Array, name: str) -> Array:
-    """Copy x to the memory of a device, committed."""
-    memory = _copy_to_device(x._storage, name)
-    memory.placed = committed.Placement(name, current_loc.loc)
-    record_placement(name)
-    return from_storage(memory, x._shape, x._dtype, x.weak)
+    return shardings.whole_on(name)
 
 
 def check_device(device: Any) -> None:
@@ -214,11 +208,11 @@ def copy_to_host_async(x: Any) -> None:
 @public_api
 def make_array_from_callback(shape: Any, sharding: Any, data_callback: Callable[[Any], Any],
                              dtype: DTypeLike | None = None) -> Array:
-    """Create an array from a function that returns its parts: with one device, the whole array.
+    """Create an array from a function that returns its parts.
 
     Args:
         shape: the shape of the array.
-        sharding: a device or a sharding of one device.
+        sharding: a device or a sharding.
         data_callback: maps an index, a tuple of slices, to the data at the index.
         dtype: the dtype of the array; by default that of the data.
 
@@ -234,42 +228,104 @@ def make_array_from_callback(shape: Any, sharding: Any, data_callback: Callable[
     >>> make_array_from_callback((4,), fnx.devices()[0], lambda index: data[index])
     Array([0., 1., 2., 3.], dtype=float32)
     """
-    lengths = axes.normalize_shape(shape)
-    data = asarray(data_callback(tuple([slice(None)] * len(lengths))), dtype)
-    return _put_whole(lengths, sharding, data)
+    lengths, sharding = axes.normalize_shape(shape), _sharding_of_devices(sharding)
+    parts: dict[Any, Any] = {}
+    for index in sharding.devices_indices_map(lengths).values():
+        key = tuple([(s.start, s.stop) for s in index])
+        if key not in parts:
+            parts[key] = index, data_callback(index)
+    return _join(lengths, sharding, [*parts.values()], dtype)
+
+
+@public_api
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None
+                                       ) -> Array:
+    """Create an array from the data of this process: with one process, the whole array.
+
+    Args:
+        sharding: a device or a sharding.
+        local_data: NumPy data, or a tree of it.
+        global_shape: the shape of the array; None: that of the data.
+
+    Returns:
+        An Array, or a tree of Arrays.
+
+    Raises:
+        ShapeError: a global shape that the data of one process does not have.
+        ArgumentError: ``sharding`` is neither a device nor a sharding.
+
+    >>> import fnx, numpy as np
+    >>> make_array_from_process_local_data(fnx.devices()[0], np.ones(2, np.float32))
+    Array([1., 1.], dtype=float32)
+    """
+    def put(data: Any) -> Array:
+        shape = np.shape(data)
+        expected = shape if global_shape is None else axes.normalize_shape(global_shape)
+        if shape != expected:
+            raise ShapeError(f"expected data of shape {expected}, got {shape}",
+                             hint="one process has all of the data")
+        return _join(shape, placed, [((slice(None),) * len(shape), data)], None)
+
+    placed = _sharding_of_devices(sharding)
+    out: Array = tree.map(put, local_data)
+    return out
 
 
 @public_api
 def make_array_from_single_device_arrays(shape: Any, sharding: Any, arrays: Sequence[Any], *,
                                          dtype: DTypeLike | None = None) -> Array:
-    """Create an array from its parts on each device: with one device, the whole array.
+    """Create an array from its parts on each device.
 
     Args:
         shape: the shape of the array.
-        sharding: a device or a sharding of one device.
-        arrays: a list of one Array.
-        dtype: the dtype of the array; by default that of the part.
+        sharding: a device or a sharding.
+        arrays: an array for each device of the sharding, in the order of its devices.
+        dtype: the dtype of the array; by default that of the parts.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: not exactly one part, or ``sharding`` is neither a device nor a sharding.
+        ArgumentError: not one part for each device, or ``sharding`` is neither a device nor a
+            sharding.
         ShapeError: a part of another shape.
 
     >>> import fnx, fnx.numpy as jnp
     >>> make_array_from_single_device_arrays((2,), fnx.devices()[0], [jnp.ones(2)])
     Array([1., 1.], dtype=float32)
     """
-    if len(arrays) != 1:
-        raise ArgumentError(f"expected one array, as there is one device; got {len(arrays)}")
-    return _put_whole(axes.normalize_shape(shape), sharding, asarray(arrays[0], dtype))
+    lengths, sharding = axes.normalize_shape(shape), _sharding_of_devices(sharding)
+    indices = sharding.devices_indices_map(lengths)
+    if len(arrays) != len(indices):
+        raise ArgumentError(f"expected one array for each of {len(indices)} devices, got "
+                            f"{len(arrays)}", hint="pass them in the order of the mesh's devices")
+    by_device = {d: x for x in arrays if type(x) is Array and x._storage is not None
+                 for d in x.devices()}
+    ordered = [by_device[d] for d in indices] if indices.keys() == by_device.keys() else arrays
+    return _join(lengths, sharding, [*zip(indices.values(), ordered)], dtype)
 
 
-def _put_whole(shape: tuple[int, ...], sharding: Any, x: Array) -> Array:
-    if x._shape != shape:
-        raise ShapeError(f"expected data of shape {shape}, got {x._shape}")
-    result: Array = device_put(x, sharding)
+def _sharding_of_devices(target: Any) -> Any:
+    check_device(target)
+    sharding = None if target is None else _sharding_for(target)
+    if sharding is None:
+        raise ArgumentError(f"expected a device or a sharding of devices, got {target!r}",
+                            hint="pass NamedSharding(mesh, spec) with a mesh of devices")
+    return sharding
+
+
+def _join(shape: tuple[int, ...], sharding: Any, parts: Sequence[tuple[Any, Any]],
+          dtype: DTypeLike | None) -> Array:
+    """Return an array with a sharding from pairs of an index and its data."""
+    whole: Any = None
+    for index, data in parts:
+        rows = np.asarray(data)
+        expected = tuple([len(range(*s.indices(n))) for s, n in zip(index, shape)])
+        if rows.shape != expected:
+            raise ShapeError(f"expected data of shape {expected}, got {rows.shape}")
+        whole = np.empty(shape, rows.dtype) if whole is None else whole
+        whole[index] = rows
+    result: Array = device_put(asarray(whole, dtype), sharding)
     return result
 
 

@@ -27,8 +27,8 @@ from fnx.numpy.shape_manipulation import ElementOrder
 device_transfer = lazy_import("fnx.device_transfer")
 indexing = lazy_import("fnx.numpy.indexing")
 math_functions = lazy_import("fnx.numpy.math_functions")
-device_registry = lazy_import("fnx.sharding.device_registry")
-sharding = lazy_import("fnx.sharding")
+meshes = lazy_import("fnx.sharding.mesh")
+sharding = lazy_import("fnx.sharding.named_sharding")
 
 
 def _unpack_varargs(args: tuple[Any, ...]) -> Any:
@@ -147,16 +147,16 @@ def _imag(x: Array) -> Array:
 
 
 def _unsharded(ndim: int) -> Any:
-    return sharding.NamedSharding(sharding.AbstractMesh((), ()),
+    return sharding.NamedSharding(meshes.AbstractMesh((), ()),
                                   sharding.PartitionSpec(*[None] * ndim))
 
 
 def _sharding_on(device: str) -> Any:
-    return sharding.SingleDeviceSharding(device_registry.device_by_name(device))
+    return sharding.whole_on(device)
 
 
 def _sharding(x: Array) -> Any:
-    return sharding.SingleDeviceSharding(device_transfer.device_of(x))
+    return device_transfer.sharding_of(x)
 
 
 @public_api

@@ -3,7 +3,8 @@
     fnx.devices()            the devices of the configured platform (``config.device``)
     fnx.devices("gpu")       another platform; the error of a missing driver says what was searched
 
-There is one device per platform. Devices are opened on first use.
+There is one device per platform, and of the cpu as many as ``config.cpu_devices`` says: these
+share its memory and its workers (docs/distributed.md). Devices are opened on first use.
 """
 
 from __future__ import annotations
@@ -27,16 +28,22 @@ class Device:
 
     Args:
         platform: its name, as in ``config.device``.
+        id: its number on the platform.
 
     >>> devices()
     [CpuDevice(id=0)]
     """
 
-    id = process_index = local_hardware_id = host_id = task_id = 0
+    process_index = host_id = task_id = 0
     runtime_type = "fnx"
 
-    def __init__(self, platform: str) -> None:
-        self.platform = platform
+    def __init__(self, platform: str, id: int = 0) -> None:
+        self.platform, self.id = platform, id
+
+    @property
+    def local_hardware_id(self) -> int:
+        """The number of the device in this process."""
+        return self.id
 
     @property
     def device_kind(self) -> str:
@@ -50,13 +57,13 @@ class Device:
         return self
 
     def __reduce__(self) -> Any:
-        return device_by_name, (self.platform,)
+        return device_by_name, (self.platform, self.id)
 
     def __repr__(self) -> str:
-        return f"{self.platform.capitalize()}Device(id=0)"
+        return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return f"{self.platform}:0"
+        return f"{self.platform}:{self.id}"
 
     def memory_stats(self) -> dict[str, int] | None:
         """Return bytes in use and reserved if the device has its own memory, else None."""
@@ -77,18 +84,18 @@ class Device:
 
 
 _get_device = lazy_import("fnx.transforms.link", "get_device")
-_devices: dict[str, Device] = {}
-_docstr = DocTemplate(backend="as for ``devices``.", returns="1.", imports="fnx",
+_devices: dict[tuple[str, int], Device] = {}
+_docstr = DocTemplate(backend="as for ``devices``.", returns="An int.", imports="fnx",
                       wrap=validate_call)
 
 
-def device_by_name(platform: str) -> Device:
-    """Return the device of a platform, whether it is available or not."""
-    return _devices.setdefault(platform, Device(platform))
+def device_by_name(platform: str, id: int = 0) -> Device:
+    """Return a device of a platform, whether it is available or not."""
+    return _devices.setdefault((platform, id), Device(platform, id))
 
 
 def open_device(backend: Any) -> Device:
-    """Open and return the device of a backend."""
+    """Open and return the first device of a backend."""
     if backend is None:
         return device_by_name(config.device)
     if backend == "gpu":
@@ -126,7 +133,7 @@ def devices(backend: str | None = None) -> list[Device]:
             that computes on a processor; None: ``config.device``.
 
     Returns:
-        A list of one Device.
+        A list of Devices: of the cpu ``config.cpu_devices``, of other platforms one.
 
     Raises:
         UnknownDeviceError: no device has this name.
@@ -135,7 +142,9 @@ def devices(backend: str | None = None) -> list[Device]:
     >>> devices()
     [CpuDevice(id=0)]
     """
-    return [open_device(backend)]
+    first = open_device(backend)
+    count = max(config.cpu_devices, 1) if first.platform == "cpu" else 1
+    return [first, *[device_by_name(first.platform, i) for i in range(1, count)]]
 
 
 @validate_call
@@ -149,7 +158,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
         host_id: None or 0.
 
     Returns:
-        A list of one Device.
+        A list of Devices.
 
     Raises:
         ArgumentError: another process, or an unknown backend.

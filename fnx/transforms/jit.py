@@ -196,7 +196,7 @@ class Jitted(Transformed[P, R_co]):
         memory = [*[x._storage for x in arrays], *replay.storages]
         placement = self._chosen
         if placement is not None:
-            record_placement(placement.device)
+            record_placement(placement)
         elif config.placing:
             placement = self._map_source(key, memory)
         if placement is not None:
@@ -210,7 +210,7 @@ class Jitted(Transformed[P, R_co]):
             if not replay.calls_before_fastpath:
                 replay.kind = args_kind(args)
                 self._make_launcher(replay, self._launch_plan(replay, key, captures, len(args)))
-        commit(outs, placement, memory)
+        commit(outs, placement, memory, replay.closed.function)
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 

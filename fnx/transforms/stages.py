@@ -113,7 +113,7 @@ class Compiled(SignatureInfo):
             raise PlacementError(f"{self.fun_name} is compiled for {self._device}, got arrays on "
                                  f"{placement.device}", hint="lower it for arrays on that device")
         outs = self._executable.run(memory, donation.consumer_of(args, kwargs))
-        commit(outs, placement, memory)
+        commit(outs, placement, memory, closed.function)
         return closed.out_tree.unflatten([array.from_storage(s, *aval)
                                           for s, aval in zip(outs, closed.outs)])
 

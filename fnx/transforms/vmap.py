@@ -93,7 +93,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
         except TypeError:
             raise ArgumentError(f"expected {what} as a value that is hashable, got {name!r}",
                                 hint="pass a string or another hashable object") from None
-    return _Vmapped(fun, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name,
+    return Vmapped(fun, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name,
                     axis_size=axis_size, spmd_axis_name=spmd_axis_name)
 
 
@@ -108,7 +108,7 @@ def _check_containers(args: Any) -> None:
                                 hint="vmap over a pytree of the arrays that have the axis")
 
 
-class _Vmapped(Transformed[P, R]):
+class Vmapped(Transformed[P, R]):
     kind = "vmap"
     summary = "Maps over axes of the arguments, which are those of the function."
 
@@ -146,7 +146,7 @@ class _Vmapped(Transformed[P, R]):
             return super()._run_with_states(used, args, kwargs)
         options = {**self._options, "out_axes": (
             self._options["out_axes"], [axis_of.get(id(x), 0) for x in references])}
-        out, values = _Vmapped[Any, Any](on_values(self._f), **options)(*args, **kwargs)
+        out, values = Vmapped[Any, Any](on_values(self._f), **options)(*args, **kwargs)
         for reference, value in zip(references, values):
             reference.set(value)
         return out
@@ -167,7 +167,7 @@ class _Vmapped(Transformed[P, R]):
                size: int, name: Any) -> tuple[ClosedFunction, list[tuple[UOp, bool]]]:
         """Trace the function for one element, and return its results for the batch."""
         axis = None if name is None else scope.new_axis(name, size)
-        closed = trace(self._f, inputs, in_tree, transform="vmap", name=self._name,
+        closed = trace(self._f, inputs, in_tree, transform=self.kind, name=self._name,
                        axis=axis).close()
         return closed, preserving_locs(_batch_all, closed, size, axis,
                                        [m.batch_first() for m in mapped])
@@ -245,7 +245,7 @@ class _Vmapped(Transformed[P, R]):
         return Array(build.permute(batched_x, order), aval.weak)
 
 
-class _VmappedWithStates(_Vmapped[P, R]):
+class _VmappedWithStates(Vmapped[P, R]):
     """A vmapped function that also records which leaves of its results differ in the batch."""
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -184,7 +184,8 @@ def dtype_and_weak(x: Any) -> tuple[DType, bool]:
 
 _UNKNOWN_LOCATION = ("<unknown>", 0)
 # functions that accept arrays of several devices
-_TRANSFERS = frozenset({"device_put", "to_device"})
+_TRANSFERS = frozenset({"device_put", "make_array_from_single_device_arrays", "reshard",
+                         "to_device", "with_sharding_constraint"})
 
 
 def _check_placement(call: Callable[..., Any], args: tuple[Any, ...],

@@ -159,25 +159,27 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
 
     @property
     def sharding(self) -> Any:
-        """The sharding: the whole array is on a single device."""
+        """The sharding: which part of the array each device holds."""
         return _METHODS["_sharding"](self)
 
     @property
     def device(self) -> Any:
-        """The device that holds the array."""
-        return self.sharding.device
+        """The device that holds the array; its sharding if there are several."""
+        sharding = self.sharding
+        return sharding if sharding.num_devices > 1 else next(iter(sharding.device_set))
 
     def devices(self) -> set[Any]:
         """Return the devices that hold the array.
 
         Returns:
-            A set of one device.
+            A set of devices.
 
         >>> import fnx.numpy as jnp
         >>> jnp.ones(2).devices()
         {CpuDevice(id=0)}
         """
-        return {self.device}
+        devices: set[Any] = self.sharding.device_set
+        return devices
 
     def block_until_ready(self) -> Array:
         """Wait until the value is computed, and return this array.

@@ -1,7 +1,8 @@
-"""The device-related attributes of Array under JAX's names. An array is whole, on one device."""
+"""The device-related attributes of Array under JAX's names."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -21,13 +22,19 @@ class Shard(Record):
         device: the device.
         index: the slices of the array that the part holds.
         replica_id: the number of the replica.
-        data: the part, as an Array.
+        array: the array of which it is a part.
     """
 
     device: Any
     index: tuple[slice, ...]
     replica_id: int
-    data: Any
+    array: Any
+
+    @property
+    def data(self) -> Any:
+        """The part, as an Array on its device."""
+        is_whole = len(self.array.devices()) == 1
+        return self.array if is_whole else self.array[self.index].to_device(self.device)
 
 
 class _ArrayProtocol(Protocol):
@@ -36,7 +43,10 @@ class _ArrayProtocol(Protocol):
     _storage: Any
 
     @property
-    def device(self) -> Any: ...
+    def sharding(self) -> Any: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
     @property
     def ndim(self) -> int: ...
@@ -65,8 +75,9 @@ class ArrayDeviceMixin:
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether each device has the whole array: always."""
-        return True
+        """Whether each device has the whole array."""
+        is_replicated: bool = _as_array(self).sharding.is_fully_replicated
+        return is_replicated
 
     @property
     def committed(self) -> bool:
@@ -74,13 +85,13 @@ class ArrayDeviceMixin:
         return placement_of(getattr(self, "_storage", None)) is not None
 
     def addressable_data(self: A, index: int) -> A:
-        """Return the part on one of the devices: the whole array.
+        """Return the part on one of the devices.
 
         Args:
-            index: the number of the device: 0.
+            index: the number of the device, in the order of the sharding.
 
         Returns:
-            The same Array.
+            An Array.
 
         Raises:
             ArgumentError: another number.
@@ -89,15 +100,24 @@ class ArrayDeviceMixin:
         >>> jnp.ones(1).addressable_data(0)
         Array([1.], dtype=float32)
         """
-        if arguments.check_int("index", index):
-            raise ArgumentError(f"expected index 0, got {index}", hint="there is one device")
-        return self
+        shards = self.addressable_shards
+        if not 0 <= arguments.check_int("index", index) < len(shards):
+            raise ArgumentError(f"expected the number of one of {len(shards)} devices, got {index}",
+                                hint="x.addressable_shards lists the parts")
+        part: A = shards[index].data
+        return part
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The parts on the devices of this process: the whole array, on its device."""
+        """The parts on the devices of this process."""
         array = _as_array(self)
-        return [Shard(array.device, (slice(None),) * array.ndim, 0, array)]
+        counts: Counter[tuple[Any, ...]] = Counter()
+        shards = []
+        for device, index in array.sharding.devices_indices_map(array.shape).items():
+            key = tuple([s.start for s in index])
+            shards.append(Shard(device, index, counts[key], array))
+            counts[key] += 1
+        return shards
 
     @property
     def global_shards(self) -> list[Shard]:
@@ -143,7 +163,7 @@ class ArrayDeviceMixin:
         return _as_array(self).nbytes
 
     def platform(self) -> str:
-        """Return the platform of its device.
+        """Return the platform of its devices.
 
         Returns:
             A str, one of the values of ``config.device``.
@@ -152,7 +172,7 @@ class ArrayDeviceMixin:
         >>> jnp.ones(1).platform()
         'cpu'
         """
-        name: str = _as_array(self).device.platform
+        name: str = next(iter(_as_array(self).sharding.device_set)).platform
         return name
 
     def tobytes(self, order: Literal["C"] = "C") -> bytes:

@@ -27,7 +27,7 @@ import numpy as np
 from fnx.core.array import tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
-from fnx.core.array.placement import placed_device
+from fnx.core.array.placement import Placement, placed_device
 from fnx.core.ir import dtypes, ops
 from fnx.core.ir.cache import MEGABYTE, Cache
 from fnx.core.ir.dtypes import DType
@@ -187,13 +187,14 @@ _call_cache: Cache[tuple[Any, ...], tuple[CachedCall, int]] = Cache(
 number_cache: Cache[tuple[Any, ...], Any] = Cache("numbers", 2048)
 
 
-def record_placement(name: str) -> None:
+def record_placement(placement: Placement) -> None:
     """Record that an array was placed on a device.
 
-    If it is not the configured device, keys include the devices of arguments from now on.
+    If it is not the first one of the configured platform, keys include the devices of arguments
+    from now on.
     """
     global _placement_active
-    if not _placement_active and name != config.device:
+    if not _placement_active and placement.location != config.device:
         config.begin_placement()
         _placement_active = True
 

@@ -11,20 +11,35 @@ than the configured one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.array import tree
+from fnx.core.ir.uop import UOp
 from fnx.core.support.config import DEVICES, config
 from fnx.core.support.errors import ArgumentError, Location, PlacementError, format_location
 from fnx.core.support.record import Record
 
 
 class Placement(Record):
-    """The name of a device, and the source location that placed an array on it."""
+    """Where an array is committed to.
+
+    Attributes:
+        device: the name of the platform that computes on it.
+        loc: the source location that placed it.
+        ids: the numbers of the devices of the platform that hold it, in order.
+        sharding: its sharding; None: whole, on device 0.
+    """
 
     device: str
     loc: Location | None
+    ids: tuple[int, ...] = (0,)
+    sharding: Any = None
+
+    @property
+    def location(self) -> str:
+        """The devices, as a key and for messages."""
+        return self.device if self.ids == (0,) else f"{self.device}:{','.join(map(str, self.ids))}"
 
 
 def placement_of(memory: Any) -> Placement | None:
@@ -34,16 +49,17 @@ def placement_of(memory: Any) -> Placement | None:
 
 
 def placed_device(memory: Any) -> str | None:
-    """Return the name of the device that memory is committed to, or None."""
+    """Return the devices that memory is committed to, as a key; None if it is uncommitted."""
     placement = placement_of(memory)
-    return None if placement is None else placement.device
+    return None if placement is None else placement.location
 
 
 def common_placement(memory: Sequence[Any], name: Callable[[int], str]) -> Placement | None:
-    """Return the device that all committed memory shares; None if none is committed.
+    """Return where all committed memory is, if possible of an array with a sharding; None if none
+    is committed.
 
     Raises:
-        PlacementError: there are two devices; ``name`` gives the name of an argument.
+        PlacementError: there are several placements; ``name`` gives the name of an argument.
     """
     first: tuple[int, Placement] | None = None
     for i, storage in enumerate(memory):
@@ -52,14 +68,24 @@ def common_placement(memory: Sequence[Any], name: Callable[[int], str]) -> Place
             continue
         if first is None:
             first = i, placement
-        elif placement.device != first[1].device:
+        elif placement.location != first[1].location:
             (a, other), b = first, placement
             raise PlacementError(
-                f"expected arrays on one device, got {name(a)} on {other.device} (placed at "
-                f"{format_location(other.loc)}) and {name(i)} on {b.device} (placed at "
+                "expected arrays on "
+                f"{'one device' if other.device != b.device else 'the same devices'}, "
+                f"got {name(a)} on {other.location} (placed at "
+                f"{format_location(other.loc)}) and {name(i)} on {b.location} (placed at "
                 f"{format_location(b.loc)})",
-                hint=f"move one of them: fnx.device_put(x, fnx.devices({other.device!r})[0])")
+                hint=_cure(other))
+        elif first[1].sharding is None:
+            first = i, placement
     return None if first is None else first[1]
+
+
+def _cure(placement: Placement) -> str:
+    to = f"fnx.devices({placement.device!r})[{placement.ids[0]}]" if len(placement.ids) == 1 \
+        else "y.sharding"
+    return f"move one of them: fnx.device_put(x, {to})"
 
 
 def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -80,23 +106,41 @@ def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     common_placement(storages, names.__getitem__)
 
 
-def commit(outs: Iterable[Any], placement: Placement | None, ins: Sequence[Any] = ()) -> None:
-    """Commit results to the device that computed them, except those that are arguments."""
+# (FUNCTION, a placement with a sharding, those of the arguments) -> those of the results
+PlaceResults = Callable[[UOp, Placement, Sequence[Placement | None]], Sequence[Placement]]
+_place_results: PlaceResults | None = None
+
+
+def set_propagation(propagate: PlaceResults) -> None:
+    """Register how the shardings of results follow from those of arguments."""
+    global _place_results
+    _place_results = propagate
+
+
+def commit(outs: Sequence[Any], placement: Placement | None, ins: Sequence[Any], function: UOp
+           ) -> None:
+    """Commit results to where they were computed, except those that are arguments.
+
+    Those of sharded arguments have the shardings that propagate through the FUNCTION.
+    """
     if placement is not None:
-        for memory in outs:
+        placements: Sequence[Placement] = [placement] * len(outs)
+        if placement.sharding is not None and _place_results is not None:
+            placements = _place_results(function, placement, [*map(placement_of, ins)])
+        for memory, placement in zip(outs, placements):
             if placement_of(memory) is None and not any(memory is x for x in ins):
                 memory.placed = placement
 
 
-def propagate_placement(run: Callable[[Sequence[Any]], Sequence[Any]]
+def propagate_placement(run: Callable[[Sequence[Any]], Sequence[Any]], function: UOp
                         ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Wrap a program so that its results are committed where its first committed argument is."""
+    """Wrap the program of a FUNCTION so that its results are committed where arguments are."""
     if not config.placing:
         return run
 
     def run_and_commit(ins: Sequence[Any]) -> Sequence[Any]:
         outs = run(ins)
-        commit(outs, next((p for p in map(placement_of, ins) if p is not None), None), ins)
+        commit(outs, common_placement(ins, str), ins, function)
         return outs
     return run_and_commit
 

@@ -225,7 +225,8 @@ def named_axis(name: Hashable) -> op_args.Axis:
              for s in reversed(_state.scopes) if s.axis is not None]
     raise AxisNameError(f"expected the name of an open axis, got {name!r}; open are: "
                         f"{', '.join(names) or 'none'}",
-                        hint=f"call it inside vmap(..., axis_name={name!r})")
+                        hint=f"call it inside vmap(..., axis_name={name!r}), or inside "
+                             "shard_map over a mesh with this axis")
 
 
 # ---- effects: ordered by a token that each takes and returns -------------------------------------

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -163,6 +164,9 @@ FIELDS = {
                          "run jitted functions and loops in Python, step by step"),
     "no_tracing": Field(Bool(), False, None, "",
                         "raise an error if a jitted call would be traced"),
+    "cpu_devices": Field(Number(-1, 4096), -1, "FNX_CPU_DEVICES", "",
+                         "number of devices that fnx.devices() has on the cpu, which share its "
+                         "memory and workers; -1 means one"),
     "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
                      "number of worker threads of the cpu queue; 0 means one per core"),
     "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", "",
@@ -188,8 +192,8 @@ FIELDS = {
 
 
 # Settings of resources that all threads and tasks share: process-wide even in a block.
-_PROCESS_WIDE = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes",
-                           "idle_seconds"})
+_PROCESS_WIDE = frozenset({"viz", "cpu_devices", "workers", "cache_dir", "cache_bytes",
+                           "flight_bytes", "idle_seconds"})
 _change_count = [0]  # counts changes of any field, to invalidate the modes of blocks
 # The fields that a cached call depends on: ``config.mode`` is one object for each combination.
 _CALL_FIELDS = tuple([name for name, field in FIELDS.items() if field.affects])
@@ -223,6 +227,7 @@ class Config:
     viz: bool
     disable_jit: bool
     no_tracing: bool
+    cpu_devices: int
     workers: int
     cache_dir: str | None
     cache_bytes: int
@@ -324,12 +329,17 @@ class Config:
         """Accept the call of JAX's programs: their settings are read from the environment here."""
 
     def read_jax_variables(self, environment: Mapping[str, str] | None = None) -> None:
-        """Set what variables such as ``JAX_ENABLE_X64`` say, unless one of fnx's own does.
+        """Set what variables such as ``JAX_ENABLE_X64`` say, unless one of fnx's own does, and the
+        number of devices of the cpu by XLA's flag.
 
         Raises:
             ArgumentError: a value that the setting does not take.
         """
         environment = os.environ if environment is None else environment
+        count = re.search(r"--xla_force_host_platform_device_count=(\d+)",
+                          environment.get("XLA_FLAGS", ""))
+        if count is not None and not self._sources["cpu_devices"].startswith("FNX_"):
+            self.cpu_devices = int(count[1])
         for name in (*FIELD_OF, *FIXED, *INERT):
             text = environment.get(name.upper())
             field = FIELD_OF.get(name, (name, {}))[0]

@@ -346,9 +346,9 @@ class EagerEvaluator(ExecutableCache):
                 if config.placing else None
             executable = self.find(fn, (), None if placement is None else placement.device)
             outs = executable.run(ins)
-            committed.commit(outs, placement, ins)
+            committed.commit(outs, placement, ins, fn)
             if on_run is not None:
-                on_run(captures, ins, committed.propagate_placement(executable.fast_run()),
+                on_run(captures, ins, committed.propagate_placement(executable.fast_run(), fn),
                        executable.nbytes)
             return outs
         except FnxError as error:

@@ -157,7 +157,8 @@ def make_fastpath(plan: LaunchPlan) -> Fastpath | None:
     _run_program(src, plan, leaves, ins)
     if config.placing or fixed is not None:
         placement = "place" if fixed is None else src.constant(fixed, "place")
-        src.lines.append(f"  commit(outs, {placement}, ({ins}))")
+        src.lines.append(f"  commit(outs, {placement}, ({ins}), "
+                         f"{src.constant(plan.closed.function)})")
     src.lines.append(f"  return {_results(src, plan.closed)}")
     text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
     exec(compile(text, "<fnx launcher>", "exec"), src.namespace)

@@ -1,0 +1,137 @@
+"""The shardings of arrays: how they are placed, and what constrains those of results.
+
+    device_put(x, sharding)                a copy of x, committed to the sharding
+    with_sharding_constraint(x, sharding)  the same; in a traced function a CALL of the identity,
+                                           whose label names the sharding
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnx.core.array import tree
+from fnx.core.array.api_boundary import asarray, evaluate_pending
+from fnx.core.array.array import Array, from_storage
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.eager_cache import record_placement
+from fnx.core.array.placement import Placement
+from fnx.core.ir import build, build_calls
+from fnx.core.ir.uop import UOp, current_loc
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.process import lazy_import
+from fnx.sharding.device_registry import Device
+from fnx.sharding.mesh import Mesh, get_mesh
+from fnx.sharding.named_sharding import NamedSharding, PartitionSpec, Sharding, resolve
+
+__all__ = ["reshard", "with_sharding_constraint"]
+
+_copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
+_TARGETS = (Sharding, PartitionSpec, Device)
+_LABEL = "sharding_constraint("
+_constraints: dict[str, Sharding] = {}  # by the label of the identity that stands for it
+
+
+def targets_of(value: Any, shardings: Any) -> list[Any]:
+    """Return the entry of a tree of shardings for each leaf of a tree.
+
+    Raises:
+        PytreeError: the tree of shardings is no prefix of the other.
+    """
+    def is_target(x: Any) -> bool:
+        return x is None or isinstance(x, _TARGETS)
+
+    leaves = tree.leaves(shardings, is_leaf=is_target)
+    for x in leaves:
+        if not is_target(x):
+            raise ArgumentError(f"expected shardings or PartitionSpecs, got {type(x).__name__}",
+                                hint="pass fnx.sharding.PartitionSpec(...), or a NamedSharding")
+    if len(leaves) == 1 and leaves[0] is shardings:
+        return leaves * tree.structure(value).num_leaves
+    return tree.leaves(tree.broadcast(shardings, value, is_leaf=is_target), is_leaf=is_target)
+
+
+def placement_for(sharding: Sharding) -> Placement:
+    """Return the placement of arrays with a sharding."""
+    devices = sharding._addressable_device_assignment
+    placement = Placement(devices[0].platform, current_loc.loc, tuple([d.id for d in devices]),
+                      sharding)
+    record_placement(placement)
+    return placement
+
+
+def move(x: Array, sharding: Sharding) -> Array:
+    """Return an evaluated array committed to a sharding, in the memory of its platform.
+
+    Raises:
+        ShapeError: the sharding does not divide the array.
+    """
+    sharding.shard_shape(x._shape)
+    placement = placement_for(sharding)
+    memory = _copy_to_device(x._storage, placement.device)
+    memory.placed = placement
+    return from_storage(memory, x._shape, x._dtype, x.weak)
+
+
+def constrain(x: Array, sharding: Sharding) -> Array:
+    """Return x with a sharding: moved, or in a traced function with a constraint."""
+    sharding.shard_shape(x._shape)
+    if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh) or \
+            sharding.num_devices == 1:
+        return x
+    if not scope.is_open() and x._storage is not None:
+        return move(x, sharding)
+    placement_for(sharding)
+    label = f"{_LABEL}{sharding!r})"
+    _constraints[label] = sharding
+    node = x._node
+    identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)
+    return Array(build_calls.call(identity, [node])[0], x.weak)
+
+
+def constraint_of(function: UOp) -> Sharding | None:
+    """Return the sharding that the identity with the label of a FUNCTION stands for."""
+    return _constraints.get(label) if (label := function.arg.name).startswith(_LABEL) \
+        else None
+
+
+def _with_shardings(value: Any, shardings: Any) -> Any:
+    arrays, structure = tree.flatten(tree.map(asarray, value))
+    targets = targets_of(value, shardings)
+    if not scope.is_open():
+        evaluate_pending(arrays)
+    current = get_mesh()
+    out = []
+    for x, target in zip(arrays, targets):
+        sharding = resolve(target, current)
+        out.append(x if sharding is None else constrain(x, sharding))
+    return structure.unflatten(out)
+
+
+_docstr = DocTemplate(
+    x="a pytree of arrays.", xs="a pytree of arrays.",
+    shardings="a sharding or a PartitionSpec, or a tree of these. A PartitionSpec is over the "
+              "current mesh, see ``set_mesh``; without one it has no effect.",
+    out_shardings="a sharding or a PartitionSpec, or a tree of these.",
+    returns="The same pytree.", raises=("ArgumentError: what is no sharding.",
+                                        "ShapeError: a sharding that does not divide an array."))
+
+
+@_docstr()
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """Constrain the sharding of arrays.
+
+    >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
+    Array([1., 1.], dtype=float32)
+    """
+    return _with_shardings(x, shardings)
+
+
+@_docstr()
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """Change the sharding of arrays.
+
+    >>> reshard(jnp.ones(2), PartitionSpec(None))
+    Array([1., 1.], dtype=float32)
+    """
+    return _with_shardings(xs, out_shardings)

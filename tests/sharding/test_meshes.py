@@ -1,0 +1,146 @@
+"""Meshes and shardings of several devices of the processor, and arrays placed on them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import NamedSharding, P
+from fnx.core.support.errors import ArgumentError, PlacementError, ShapeError
+from fnx.sharding import AbstractMesh, Mesh, SingleDeviceSharding
+from fnx.sharding.mesh import create_device_mesh
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+def test_devices_share_the_processor() -> None:
+    devices = fnx.devices()
+    assert [d.id for d in devices] == [*range(8)] == [d.local_hardware_id for d in devices]
+    assert fnx.device_count() == fnx.local_device_count() == 8 and str(devices[3]) == "cpu:3"
+    assert fnx.devices("cpu") == devices and pickle.loads(pickle.dumps(devices[5])) is devices[5]
+    assert len(fnx.devices("interp")) == 1
+
+
+@pytest.mark.parametrize(("environment", "script"), [
+    ({"FNX_CPU_DEVICES": "3"}, "import fnx; print(len(fnx.devices()))"),
+    ({"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=3 --b"},
+     "import fnx.as_jax; fnx.as_jax.install(); import jax; print(jax.device_count())"),
+    ({}, "import fnx.as_jax; fnx.as_jax.install(); import jax\n"
+         "jax.config.update('jax_num_cpu_devices', 3); print(jax.device_count())"),
+    ({"XLA_FLAGS": "--xla_force_host_platform_device_count=9", "FNX_CPU_DEVICES": "3"},
+     "import fnx.as_jax; fnx.as_jax.install(); import jax; print(jax.device_count())"),
+], ids=["FNX_CPU_DEVICES", "XLA_FLAGS", "jax_num_cpu_devices", "both"])
+def test_how_many_devices(environment: dict[str, str], script: str) -> None:
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                         env={**os.environ, "XLA_FLAGS": "", **environment})
+    assert run.stdout == "3\n"
+
+
+def test_a_mesh_has_axes_and_devices(mesh: Mesh) -> None:
+    assert mesh.shape == {"a": 4, "b": 2} and mesh.size == 8
+    assert repr(mesh) == "Mesh('a': 4, 'b': 2)"
+    assert mesh.device_ids.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert mesh == Mesh(create_device_mesh((4, 2)), ("a", "b")) != Mesh(
+        mesh.devices[::-1], ("a", "b"))
+    assert mesh.abstract_mesh == AbstractMesh((4, 2), ("a", "b")) != mesh
+    assert fnx.make_mesh((3,), "x").size == 3
+
+
+@pytest.mark.parametrize(("spec", "shape", "shard"), [
+    (P(), (3, 5), (3, 5)), (P("a"), (8, 3), (2, 3)), (P(None, "b"), (3, 4), (3, 2)),
+    (P("b", "a"), (2, 4), (1, 1)), (P(("b", "a")), (16,), (2,)), (P(("a", "b")), (16,), (2,))])
+def test_each_device_holds_the_part_of_its_index(mesh: Mesh, spec: Any, shape: Any, shard: Any
+                                                 ) -> None:
+    sharding = NamedSharding(mesh, spec)
+    data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    x = fnx.device_put(data, sharding)
+    assert x.sharding == sharding and x.devices() == set(fnx.devices()) and x.committed
+    assert x.device is sharding and x.is_fully_replicated == (spec == P())
+    assert sharding.shard_shape(shape) == shard and sharding.num_devices == 8
+    whole = np.zeros(shape)
+    for part in x.addressable_shards:
+        assert part.data.shape == shard and part.data.devices() == {part.device}
+        np.testing.assert_array_equal(part.data, data[part.index])
+        if part.replica_id == 0:
+            whole[part.index] += part.data
+    np.testing.assert_array_equal(whole, data)
+    assert sharding.is_equivalent_to(NamedSharding(mesh, P(*spec, None)), x.ndim + 1)
+    np.testing.assert_array_equal(x.addressable_data(3), x.global_shards[3].data)
+    made = [fnx.make_array_from_callback(shape, sharding, lambda index: data[index]),
+            fnx.make_array_from_process_local_data(sharding, data),
+            fnx.make_array_from_single_device_arrays(
+                shape, sharding, [s.data for s in x.addressable_shards][::-1])]
+    for y in made:
+        assert y.sharding == sharding
+        np.testing.assert_array_equal(y, data)
+
+
+def test_a_single_device_is_a_sharding() -> None:
+    x = fnx.device_put(X, fnx.devices()[3])
+    assert x.device is fnx.devices()[3] and x.sharding == SingleDeviceSharding(x.device)
+    assert (x + 1).device is x.device and fnx.jit(jnp.sin)(x).devices() == {x.device}
+    assert fnx.device_put(x, fnx.devices()[0]).device is fnx.devices()[0]
+
+
+def test_a_sharded_array_computes_as_a_whole_one(mesh: Mesh) -> None:
+    x = fnx.device_put(X, NamedSharding(mesh, P("a", "b")))
+    f = fnx.jit(lambda x: (x @ x.T, jnp.sin(x)))
+    for _ in range(4):
+        for got, expected in zip(f(x), f(jnp.asarray(X))):
+            assert got.devices() == set(fnx.devices())
+            np.testing.assert_array_equal(got, expected)
+        assert (x * 2).devices() == set(fnx.devices())
+
+
+X8, X6 = jnp.ones(8), jnp.ones((6, 4))
+BAD: dict[str, tuple[Callable[[Mesh], Any], type[Exception], str, str]] = {
+    "a device twice": (lambda m: Mesh([fnx.devices()[0]] * 2, "x"), ArgumentError, "cpu:0 twice",
+                       "FNX_CPU_DEVICES"),
+    "no device": (lambda m: Mesh([1, 2], "x"), ArgumentError, "expected devices, got 1",
+                  "fnx.devices"),
+    "names that do not fit": (lambda m: Mesh(fnx.devices(), ("x", "y")), ArgumentError,
+                              "a name for each axis", "reshape"),
+    "a name twice": (lambda m: Mesh(m.devices, ("x", "x")), ArgumentError, "'x' twice", "rename"),
+    "more devices than there are": (lambda m: fnx.make_mesh((4, 4), ("x", "y")), ArgumentError,
+                                    "at most 8 devices", "FNX_CPU_DEVICES=16"),
+    "devices left over": (lambda m: create_device_mesh((3, 2)), ArgumentError, "for 8 devices",
+                          r"devices=fnx.devices\(\)\[:6\]"),
+    "an unknown axis": (lambda m: NamedSharding(m, P("z")), ArgumentError, "'z'",
+                        "its axes are 'a', 'b'"),
+    "an axis twice": (lambda m: NamedSharding(m, P("a", ("b", "a"))), ArgumentError, "'a' twice",
+                      "one axis"),
+    "no spec": (lambda m: NamedSharding(m, ("a",)), ArgumentError, "got tuple", "fnx.P"),
+    "an uneven array": (lambda m: fnx.device_put(X6, NamedSharding(m, P("a"))), ShapeError,
+                        "divisible into 4 parts.* got 6", "pad"),
+    "too few axes": (lambda m: fnx.device_put(X8, NamedSharding(m, P(None, "a"))), ShapeError,
+                     "at least 2 axes", "shorten"),
+    "a mesh without devices": (lambda m: fnx.device_put(
+        X8, NamedSharding(m.abstract_mesh, P("a"))).addressable_shards[9], IndexError, "", ""),
+    "other devices": (lambda m: fnx.device_put(X8, NamedSharding(m, P("a"))) + fnx.device_put(
+        X8, fnx.devices()[3]), PlacementError, "cpu:0,1,2,3,4,5,6,7 .* cpu:3", "device_put"),
+    "other devices in jit": (lambda m: fnx.jit(jnp.add)(
+        fnx.device_put(X8, fnx.devices()[2]), fnx.device_put(X8, fnx.devices()[3])),
+        PlacementError, "cpu:2 .* cpu:3", r"fnx.devices\('cpu'\)\[2\]"),
+    "parts of another shape": (lambda m: fnx.make_array_from_callback(
+        (8,), NamedSharding(m, P("a")), lambda i: np.ones(3)), ShapeError, r"\(2,\), got \(3,\)",
+        ""),
+    "too few parts": (lambda m: fnx.make_array_from_single_device_arrays(
+        (8,), NamedSharding(m, P("a")), [X8]), ArgumentError, "each of 8 devices, got 1", "order"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name: str, mesh: Mesh) -> None:
+    call, kind, message, cure = BAD[name]
+    for _ in range(2):
+        with pytest.raises(kind, match=f"(?s){message}.*{cure}"):
+            call(mesh)
