@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from fnx.transforms.inspect.step_session import StepSession
 
 array_picture = lazy_import("fnx.transforms.inspect.array_picture")
+pictures = lazy_import("fnx.sharding.pictures")
 step_prompt = lazy_import("fnx.transforms.inspect.step_prompt")
 step_session = lazy_import("fnx.transforms.inspect.step_session")
 
 __all__ = ["breakpoint", "callback", "infs", "inspect_array_sharding", "log", "nans", "print",
-           "step", "visualize"]
+           "step", "visualize", "visualize_array_sharding", "visualize_sharding"]
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -344,6 +345,55 @@ def visualize(x: Any) -> ArrayPicture:
     """
     picture: ArrayPicture = array_picture.ArrayPicture(np.asarray(x))
     return picture
+
+
+@public_api
+def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
+    """Print which devices hold which part of an array of one or two axes.
+
+    Args:
+        arr: an array.
+        kwargs: as for ``visualize_sharding``.
+
+    Raises:
+        ShapeError: an array of another number of axes.
+
+    >>> import fnx
+    >>> visualize_array_sharding(fnx.numpy.ones(4))
+    ┌─────┐
+    │CPU 0│
+    └─────┘
+    """
+    x = asarray(arr)
+    visualize_sharding(x.shape, x.sharding, **kwargs)
+
+
+@public_api
+def visualize_sharding(shape: Sequence[int], sharding: Any, *, use_color: bool = True,
+                       scale: float = 1.0, min_width: int = 0, max_width: int = 80,
+                       color_map: Any = None) -> None:
+    """Print which devices hold which part of an array of a shape.
+
+    Args:
+        shape: one or two lengths.
+        sharding: a sharding over devices.
+        use_color: accepted for compatibility with JAX, as are ``scale``, ``max_width`` and
+            ``color_map``.
+        scale: see ``use_color``.
+        min_width: the least number of characters in a cell.
+        max_width: see ``use_color``.
+        color_map: see ``use_color``.
+
+    Raises:
+        ShapeError: another number of lengths.
+
+    >>> import fnx
+    >>> visualize_sharding((2, 2), fnx.NamedSharding(fnx.make_mesh((1,), "x"), fnx.P("x")))
+    ┌─────┐
+    │CPU 0│
+    └─────┘
+    """
+    builtins.print(pictures.sharding_picture(shape, sharding, min_width))
 
 
 def _print_values(fmt: str, *args: Any, **kwargs: Any) -> None:

@@ -14,6 +14,7 @@ from fnx.core.array.arguments import check_int
 from fnx.core.array.array import Array
 from fnx.core.array.array_operators import record
 from fnx.core.ir import build, dtypes
+from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError
 from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
 
@@ -28,7 +29,8 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
         x: a pytree of arrays.
         axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
         perm: pairs (source, destination) of axis indices; each index occurs at most once as
-            source and once as destination.
+            source and once as destination. Of several axes, the one that was opened last goes
+            fastest, in whatever order they are named.
 
     Returns:
         A pytree like x; zeros at indices that are no destination.
@@ -43,7 +45,9 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
     >>> fnx.vmap(shift, axis_name="i")(jnp.asarray([1.0, 2.0, 3.0]))
     Array([0., 1., 2.], dtype=float32)
     """
-    named_axis = AxisGroups(axis_name)
+    opened = scope.open_axes()
+    axes_named = sorted(AxisGroups(axis_name).axes, key=opened.index)
+    named_axis = AxisGroups(tuple([a.name for a in axes_named]))
     try:
         pairs = [(operator.index(a), operator.index(b)) for a, b in perm]
     except (TypeError, ValueError):

@@ -2,8 +2,10 @@
 
     mesh.py             grids of devices with named axes
     named_sharding.py   which part of an array each device holds
-    constraints.py      the shardings of arrays and of the arguments and results of ``jit``
+    constraints.py      how arrays get their shardings
     propagation.py      shardings of results from those of arguments
+    jit_shardings.py    shardings of the arguments and results of ``jit``
+    pictures.py         which device holds what, as text
     shard_map.py        functions of shards, with collectives over the axes of a mesh
     pmap.py             the same over one axis of devices
 
@@ -13,7 +15,9 @@ metadata (docs/distributed.md).
 
 from typing import TYPE_CHECKING
 
+from fnx.core.array.placement import set_propagation
 from fnx.core.support.errors import lazy_module
+from fnx.sharding import jit_shardings, propagation
 from fnx.sharding.constraints import reshard, with_sharding_constraint
 from fnx.sharding.mesh import (
     AbstractMesh,
@@ -33,12 +37,16 @@ from fnx.sharding.named_sharding import (
 )
 from fnx.sharding.pmap import pmap
 from fnx.sharding.shard_map import shard_map
+from fnx.transforms.jit import register_sharded
 
 __all__ = [
     "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "PartitionSpec", "Sharding",
     "SingleDeviceSharding", "get_abstract_mesh", "get_mesh", "make_mesh", "pmap", "reshard",
     "set_mesh", "shard_map", "use_abstract_mesh", "with_sharding_constraint",
 ]
+
+set_propagation(propagation.commit_results)
+register_sharded(jit_shardings.sharded_jit)
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(__name__, __all__)

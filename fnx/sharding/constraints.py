@@ -95,7 +95,8 @@ def constraint_of(function: UOp) -> Sharding | None:
         else None
 
 
-def _with_shardings(value: Any, shardings: Any) -> Any:
+def with_shardings(value: Any, shardings: Any) -> Any:
+    """Return the arrays of a tree with shardings, as ``with_sharding_constraint`` does."""
     arrays, structure = tree.flatten(tree.map(asarray, value))
     targets = targets_of(value, shardings)
     if not scope.is_open():
@@ -124,7 +125,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return _with_shardings(x, shardings)
+    return with_shardings(x, shardings)
 
 
 @_docstr()
@@ -134,4 +135,4 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     >>> reshard(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return _with_shardings(xs, out_shardings)
+    return with_shardings(xs, out_shardings)

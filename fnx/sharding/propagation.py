@@ -1,21 +1,214 @@
-"""The shardings of results, from those of arguments."""
+"""Shardings of results from those of arguments: one forward walk over a FUNCTION.
+
+The sharding of a node is, for each of its axes, the axes of the mesh that partition it. A rule for
+each kind of op says which axes of its operands (its factors) are axes of its result:
+
+    x + y             axis i of both -> axis i; of the first operand that is partitioned there
+    REDUCE of axis i  it ends: a sum over it needs no collective, as the devices share memory
+    RESHAPE           the first axis of a group of axes -> the first axis of the new group
+    SCAN              carries of the body as they come in, rows without their first axis
+
+What has no rule is replicated, and so is an axis whose parts would be uneven. An axis of the mesh
+that would partition two axes of an array stays with the first of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
-from fnx.core.array.placement import Placement, set_propagation
-from fnx.core.ir.uop import UOp
-from fnx.sharding.named_sharding import NamedSharding, PartitionSpec
+from fnx.core.array.placement import Placement, commit_to, placement_of
+from fnx.core.ir import ops
+from fnx.core.ir.cache import find_memo, memos_of
+from fnx.core.ir.op import other_axes
+from fnx.core.ir.op_bodies import OpBodies
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.errors import PlacementError
+from fnx.sharding.constraints import constraint_of, placement_for
+from fnx.sharding.mesh import AbstractMesh
+from fnx.sharding.named_sharding import (
+    NamedSharding,
+    Partitions,
+    PartitionSpec,
+    Sharding,
+    partitions_of,
+)
+from fnx.transforms.link import transfer_storage
+
+Rule = Callable[[UOp, Partitions], Partitions]  # from the first operand
 
 
-def place_results(function: UOp, placement: Placement, ins: Sequence[Placement | None]
-                  ) -> Sequence[Placement]:
-    """Return the placements of the results of a FUNCTION."""
-    mesh = getattr(placement.sharding, "mesh", None)
-    if mesh is not None:
-        placement = placement.replace(sharding=NamedSharding(mesh, PartitionSpec()))
-    return [placement] * len(function.src)
+def commit_results(outs: list[Any], placement: Placement | None, ins: Sequence[Any], function: UOp
+                   ) -> None:
+    """Commit the results of a FUNCTION to the shardings that propagate to them.
+
+    A result that is the memory of an argument, as of a reshape, becomes an alias of it.
+    """
+    placements = _placements(function, placement, [*map(placement_of, ins)])
+    if all(result is placement for result in placements) and placement is not None and \
+            placement.sharding is None:
+        commit_to(placement, outs, ins)
+        return
+    for i, (memory, result) in enumerate(zip(outs, placements)):
+        before = placement_of(memory)
+        if result is None or before is not None and before.sharding == result.sharding:
+            continue
+        if before is not None or any(memory is x for x in ins):
+            memory = outs[i] = transfer_storage(memory, result.device)
+        memory.placed = result
 
 
-set_propagation(place_results)
+def _placements(function: UOp, placement: Placement | None, ins: Sequence[Placement | None]
+                ) -> Sequence[Placement | None]:
+    """Return the placements of the results of a FUNCTION. None: it has neither committed arguments
+    nor constraints."""
+    ins_key = tuple([None if p is None else p.sharding for p in ins])
+    key = "shardings", ins_key
+    shardings: Sequence[Sharding | None] | None = find_memo(function, key)
+    if shardings is None:
+        shardings = memos_of(function)[key] = _result_shardings(function, ins_key)
+    out: list[Placement | None] = []
+    for sharding in shardings:
+        if sharding is None or placement is not None and sharding == placement.sharding:
+            out.append(placement)
+            continue
+        computed = placement_for(sharding)
+        if placement is not None and placement.location != computed.location:
+            raise PlacementError(
+                f"expected arguments on the devices of a constraint, {computed.location}, got some "
+                f"on {placement.location}", hint="move them: fnx.device_put(x, sharding)")
+        out.append(computed if placement is None else placement.replace(sharding=sharding))
+    return out
+
+
+def _result_shardings(function: UOp, ins: Sequence[Sharding | None]) -> list[Sharding | None]:
+    constraints = [constraint_of(node) for node in toposort([function], into_functions=True)
+                   if node.op is ops.FUNCTION]
+    named = [s for s in (*ins, *constraints) if isinstance(s, NamedSharding)]
+    if not named:
+        return [None] * len(function.src)
+    mesh = named[0].mesh
+    params = [s.spec if isinstance(s, NamedSharding) and s.mesh == mesh else PartitionSpec()
+              for s in ins]
+    results = _Walk(mesh).results(function, [partitions_of(spec, 0) for spec in params])
+    return [NamedSharding(mesh, _spec(parts)) for parts in results]
+
+
+def _spec(parts: Partitions) -> PartitionSpec:
+    """Return the spec of partitions, without axes at the end that are whole."""
+    while parts and not parts[-1]:
+        parts = parts[:-1]
+    return PartitionSpec(*[part or None for part in parts])
+
+
+class _Walk:
+    """The partitions of the nodes of FUNCTIONs over one mesh."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self._sizes = mesh.shape
+        # of each node; of an op with several results, those of each of them
+        self._of: dict[UOp, Partitions] = {}
+        self._several: dict[UOp, list[Partitions]] = {}
+
+    def results(self, function: UOp, params: Sequence[Partitions]) -> list[Partitions]:
+        """Return the partitions of the results of a FUNCTION from those of its parameters."""
+        outer = self._of, self._several
+        self._of, self._several = {}, {}
+        for node in toposort(function.src):
+            if node.op in ops.HIGHER_ORDER:
+                self._several[node] = self._bodies(node)
+            elif node.op is ops.PARAM:
+                self._of[node] = self._fit(params[node.arg.slot], node.shape)
+            elif node.op is ops.GETTUPLE:
+                several = self._several.get(node.src[0])
+                self._of[node] = self._fit(several[node.arg] if several else (), node.shape)
+            else:
+                self._of[node] = self._fit(self._computed(node), node.shape)
+        out = [self._of[node] for node in function.src]
+        self._of, self._several = outer
+        return out
+
+    def _computed(self, node: UOp) -> Partitions:
+        operands = [self._of.get(x, ()) for x in node.src]
+        if node.op.kind in ("elementwise", "pair") or node.op is ops.CONCAT:
+            merged = [next((p[i] for p in operands if i < len(p) and p[i]), ())
+                      for i in range(len(node.shape))]
+            if node.op is ops.CONCAT:
+                merged[node.arg] = ()
+            return tuple(merged)
+        rule = _RULES.get(node.op)
+        return () if rule is None else rule(node, operands[0])
+
+    def _bodies(self, node: UOp) -> list[Partitions]:
+        bodies = OpBodies(node)
+        if not bodies.steps:
+            return []
+        if (constraint := constraint_of(bodies.steps[0])) is not None:
+            return [constraint._partitions(len(bodies.operands[0].shape))]
+        consts, carries, rest = bodies.split([self._of.get(x, ()) for x in bodies.operands])
+        is_scan = node.op is ops.SCAN
+        out = self.results(bodies.steps[0], [*consts, *carries,
+                                             *[parts[1:] if is_scan else parts for parts in rest]])
+        return [((), *parts) if is_scan and i >= len(carries) else parts
+                for i, parts in enumerate(out)]
+
+    def _fit(self, parts: Partitions, shape: Shape) -> Partitions:
+        """Return partitions of a shape: each axis of the mesh once, all parts even."""
+        used: set[Hashable] = set()
+        out = []
+        for n, part in zip(shape, (*parts, *[()] * len(shape))):
+            fitting = []
+            for name in part:
+                size = self._sizes[name]
+                if name in used or not isinstance(n, int) or n % size:
+                    break
+                n //= size
+                used.add(name)
+                fitting.append(name)
+            out.append(tuple(fitting))
+        return tuple(out)
+
+
+def _same_length(node: UOp, parts: Partitions) -> Partitions:
+    """Axes that keep their length."""
+    return tuple([part if a == b else () for part, a, b in
+                  zip(parts, node.src[0].shape, node.shape)])
+
+
+def _reshape(node: UOp, parts: Partitions) -> Partitions:
+    """Groups of axes of equal products; of each the first long axis may be partitioned."""
+    old, new = node.src[0].shape, node.shape
+    out: list[tuple[Hashable, ...]] = [()] * len(new)
+    i = j = 0
+    while i < len(old) and j < len(new):
+        if old[i] == 1 or new[j] == 1:
+            i, j = i + (old[i] == 1), j + (old[i] != 1 or new[j] == 1)
+            continue
+        out[j] = parts[i] if i < len(parts) else ()
+        a, b = old[i], new[j]
+        i, j = i + 1, j + 1
+        while a != b and (i < len(old) if a < b else j < len(new)):
+            if a < b:
+                a, i = a * old[i], i + 1
+            else:
+                b, j = b * new[j], j + 1
+    return tuple(out)
+
+
+def _gather(node: UOp, parts: Partitions) -> Partitions:
+    rest = [parts[i] for i in other_axes(node.arg.axes, len(parts))]
+    return (*[()] * len(node.src[1].shape), *rest) if len(node.src) > 1 else tuple(rest)
+
+
+_RULES: dict[Op, Rule] = {
+    ops.STOP_GRADIENT: lambda node, parts: parts, ops.BARRIER: lambda node, parts: parts,
+    ops.PERMUTE: lambda node, parts: tuple([parts[i] for i in node.arg]),
+    ops.EXPAND: _same_length, ops.PAD: _same_length, ops.SHRINK: _same_length,
+    ops.FLIP: _same_length, ops.UNFOLD: _same_length, ops.FOLD: _same_length,
+    ops.RESHAPE: _reshape, ops.GATHER: _gather,
+    ops.SCATTER: lambda node, parts: tuple([() if i in node.arg.axes else part
+                                            for i, part in enumerate(parts)]),
+    ops.REDUCE: lambda node, parts: tuple([parts[i] for i in other_axes(node.arg.axes,
+                                                                        len(parts))]),
+}

@@ -427,6 +427,12 @@ def _clear_all_caches() -> None:
 clear_hooks.append(_clear_all_caches)
 
 register_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))
+_sharded_kinds: list[Callable[..., Jitted[..., Any]]] = []
+
+
+def register_sharded(make: Callable[..., Jitted[..., Any]]) -> None:
+    """Register what makes a Jitted with in_shardings and out_shardings, its first arguments."""
+    _sharded_kinds.append(make)
 
 
 @overload
@@ -476,8 +482,9 @@ def jit(f: Callable[..., Any] | None = None, *,
             is free once the call has run.
         donate_argnames: the same by name.
         keep_unused: accepted for JAX's sake: an argument that f does not read costs nothing.
-        in_shardings: accepted for JAX's sake: on one device all shardings are the same.
-        out_shardings: as ``in_shardings``.
+        in_shardings: shardings of the arguments by position, a tree or a prefix of one:
+            uncommitted arguments are moved there.
+        out_shardings: shardings of the results, in the same form.
         device: the name of the device that runs it when it is called outside of all traces, or
             one of ``fnx.devices()``; None: ``config.device``. Arguments are copied there, and
             results are committed there, as by ``device_put``.
@@ -512,9 +519,13 @@ def jit(f: Callable[..., Any] | None = None, *,
     if f is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames,
-            donate_argnums=donate_argnums, donate_argnames=donate_argnames, device=device,
-            backend=backend, inline=inline, dynamic=dynamic)
-    return Jitted(f, as_tuple(static_argnums), as_tuple(static_argnames),
+            donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+            in_shardings=in_shardings, out_shardings=out_shardings, device=device, backend=backend,
+            inline=inline, dynamic=dynamic)
+    has_shardings = _sharded_kinds and (in_shardings is not None or out_shardings is not None)
+    make = functools.partial(_sharded_kinds[-1], in_shardings, out_shardings) if has_shardings \
+        else Jitted
+    return make(f, as_tuple(static_argnums), as_tuple(static_argnames),
                   as_tuple(donate_argnums), as_tuple(donate_argnames),
                   requested_device(backend if device is None else device), inline, dynamic)
 

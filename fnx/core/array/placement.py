@@ -106,30 +106,35 @@ def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     common_placement(storages, names.__getitem__)
 
 
-# (FUNCTION, a placement with a sharding, those of the arguments) -> those of the results
-PlaceResults = Callable[[UOp, Placement, Sequence[Placement | None]], Sequence[Placement]]
-_place_results: PlaceResults | None = None
+Commit = Callable[[Any, Placement | None, Sequence[Any], UOp], None]
+_commit_sharded: Commit | None = None
 
 
-def set_propagation(propagate: PlaceResults) -> None:
-    """Register how the shardings of results follow from those of arguments."""
-    global _place_results
-    _place_results = propagate
+def set_propagation(commit_sharded: Commit) -> None:
+    """Register how the shardings of results follow from those of arguments: what ``commit`` does
+    once there are shardings."""
+    global _commit_sharded
+    _commit_sharded = commit_sharded
 
 
-def commit(outs: Sequence[Any], placement: Placement | None, ins: Sequence[Any], function: UOp
+def commit(outs: Any, placement: Placement | None, ins: Sequence[Any], function: UOp
            ) -> None:
-    """Commit results to where they were computed, except those that are arguments.
+    """Commit results, a list, to where they were computed, except those that are arguments.
 
-    Those of sharded arguments have the shardings that propagate through the FUNCTION.
+    Those of sharded arguments, and of constraints, have the shardings that propagate through the
+    FUNCTION.
     """
-    if placement is not None:
-        placements: Sequence[Placement] = [placement] * len(outs)
-        if placement.sharding is not None and _place_results is not None:
-            placements = _place_results(function, placement, [*map(placement_of, ins)])
-        for memory, placement in zip(outs, placements):
-            if placement_of(memory) is None and not any(memory is x for x in ins):
-                memory.placed = placement
+    if _commit_sharded is not None and config.placing:
+        _commit_sharded(outs, placement, ins, function)
+    elif placement is not None:
+        commit_to(placement, outs, ins)
+
+
+def commit_to(placement: Placement, outs: Sequence[Any], ins: Sequence[Any]) -> None:
+    """Commit results to one placement, except those that are arguments."""
+    for memory in outs:
+        if placement_of(memory) is None and not any(memory is x for x in ins):
+            memory.placed = placement
 
 
 def propagate_placement(run: Callable[[Sequence[Any]], Sequence[Any]], function: UOp
