@@ -307,7 +307,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     Args:
         start: the first number; numbers or Arrays, which become floats or stay complex.
         stop: the last number; without ``endpoint``, the one after the last.
-        num: how many numbers; static under tracing.
+        num: how many numbers; static under tracing, or a dimension.
         endpoint: whether ``stop`` is included.
         retstep: whether to also return the step.
         dtype: the dtype of the result; by default the default float.
@@ -324,7 +324,8 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    n = int(_static("linspace", num))
+    n: Any = _static("linspace", num)
+    n = n if type(n) is Dim else int(n)
     if n < 0:
         raise ArgumentError(f"linspace: expected num >= 0, got {n}",
                             hint="num is the number of points; to count down, swap start and stop")
@@ -342,10 +343,13 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     index, low, high = (Expr(build.expand(x, shape)) for x in (
         build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
     # integer results must not be rounded twice
-    compute_dtype = dtypes.float64 if t.is_integer or a.dtype.bits == 64 else dtypes.float32
-    out = linspace_at(low, high, index, max(n_steps, 1), compute_dtype)
+    compute_dtype = dtypes.float64 if t.is_integer or a.dtype.bits == 64 or type(n) is Dim else \
+        dtypes.float32
+    steps = max(n_steps, 1) if type(n) is not Dim else Expr(build.expand(
+        as_node(as_operand(axis_lengths.maximum(n_steps, 1)), compute_dtype), shape))
+    out = linspace_at(low, high, index, steps, compute_dtype)
     if endpoint and n > 1:  # the last element is exactly stop
-        out = where(index.eq(n - 1), high.cast(compute_dtype), out)
+        out = where(index.eq(build.as_length(n - 1)), high.cast(compute_dtype), out)
     out = (floor(out) if t.is_integer else out.cast(a.dtype)).cast(t)
     ax = axes.normalize_axis(axis, len(shape))
     result = Array(build.permute(out.node, (*range(1, ax + 1), 0, *range(ax + 1, len(shape)))))

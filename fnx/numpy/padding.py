@@ -20,12 +20,16 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import get_item
 from fnx.core.array.promotion import as_node, as_operand
 from fnx.core.ir import build
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import lazy_import
 from fnx.numpy.base import (
+    arange,
     concatenate,
     flip,
     linspace,
     mean,
+    minimum,
     rint,
 )
 from fnx.numpy.base import (
@@ -38,6 +42,8 @@ from fnx.numpy.quantiles import median
 from fnx.numpy.selection import apply_along_axis
 
 __all__ = ["pad"]
+
+axis_lengths = lazy_import("fnx.core.rewriting.lengths")
 
 PadMode: TypeAlias = Literal["constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp",
                              "maximum", "minimum", "mean", "median", "empty"]
@@ -79,7 +85,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "
     """
     x = asarray(array)
     widths = _pair_per_axis("pad_width", pad_width, x.ndim)
-    if any(type(w) is not int or w < 0 for pair in widths for w in pair):
+    if any(type(w) not in (int, Dim) or w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"expected widths as integers >= 0, got {pad_width}",
                             hint="slice the array instead of using negative widths")
     if callable(mode):
@@ -147,13 +153,35 @@ def _pad_axis(x: Array, ax: int, width: Sequence[int], mode: Any, kwargs: dict[s
         return _copy_weak_type(concatenate([low, x, flip(high, ax)], ax), x)
     kind = kwargs.get("reflect_type", "even")
     arguments.check_choice("reflect_type", kind, ("even", "odd"))
+    length: Any = x.shape[ax]
     if kind == "odd":
+        if type(length) is Dim:
+            raise ArgumentError(f"expected reflect_type 'even' along the dimension {length}, "
+                                "got 'odd'", hint="concatenate 2 * edge - x, or make this length "
+                                "static")
         low, high = width
         return flip(_mirror(flip(_mirror(x, ax, low, mode), ax), ax, high, mode, x.shape[ax]), ax)
+    if type(length) is Dim:
+        return _copy_weak_type(_pad_dimension(x, ax, width, mode), x)
     positions = np.pad(np.arange(x.shape[ax]), width, mode=mode)
     sides = positions[:width[0]], positions[width[0] + x.shape[ax]:]
     low, high = (_take_positions(x, ax, side) for side in sides)
     return _copy_weak_type(concatenate([low, x, high], ax), x)
+
+
+def _pad_dimension(x: Array, ax: int, width: Sequence[int], mode: str) -> Array:
+    """Pad an axis whose length is known at the call, by the positions of all elements."""
+    n = asarray(x.shape[ax])
+    position = arange(-width[0], x.shape[ax] + width[1])
+    if mode == "edge":
+        position = position.clip(0, n - 1)
+    elif mode == "wrap":
+        position = position % n
+    else:  # forward and back, with or without the last element twice
+        back = 2 * n - 2 if mode == "reflect" else 2 * n - 1
+        position = position % (back + (mode == "symmetric")).clip(1)
+        position = minimum(position, back - position)
+    return get_item(x, (slice(None),) * ax + (position,))
 
 
 def _take_positions(x: Array, ax: int, positions: np.ndarray[Any, Any]) -> Array:
@@ -199,9 +227,10 @@ def _pad_statistic(x: Array, ax: int, width: Sequence[int], f: Callable[..., Arr
                    ) -> Array:
     n = x.shape[ax]
     counts = [n, n] if lengths is None else _pair_per_axis("stat_length", lengths, x.ndim)[ax]
-    if any(type(m) is not int or m < 1 for m in counts):
+    if any(type(m) not in (int, Dim) or m < 1 for m in counts):
         raise ArgumentError(f"expected stat_length as integers >= 1, got {lengths}")
-    parts = (_slice(x, ax, 0, counts[0]), _slice(x, ax, max(n - counts[1], 0), n))
+    counts = [axis_lengths.minimum(m, n) for m in counts]
+    parts = (_slice(x, ax, 0, counts[0]), _slice(x, ax, n - counts[1], n))
     sides = []
     for part, m in zip(parts, width):
         value = f(part, axis=ax, keepdims=True)

@@ -15,6 +15,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
+from fnx.core.rewriting.dimensions import Dim
 from fnx.core.scope import scope, storage
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.lax.sorting import top_k
@@ -60,8 +61,9 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
         raise NotBuiltError("permutation: expected independent=False",
                             hint="independent shuffles are not implemented yet")
     words = single_key_words(key)
-    if isinstance(x, (int, np.integer)):
-        return Array(_random_order(words, int(x), int(x)))
+    if isinstance(x, (int, np.integer, Dim)):
+        n = arguments.check_int("x", x)
+        return Array(_random_order(words, n, n))
     array = asarray(x)
     if array.ndim == 0:
         return permutation(key, int(array), axis)
@@ -70,10 +72,14 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     return array_operators.get_item(array, (slice(None),) * at + (order,))
 
 
+# The longest arrays for 0, 1, 2 rounds: their cube is at most 2**32 to this power.
+_MOST_BY_ROUNDS = (1, 1625, 2642245)
+
+
 def _random_order(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
     """Return a random permutation of 0..n-1; several rounds make ties of random words unlikely."""
     order = build.iota(n, convert.default_int())
-    rounds = math.ceil(3 * math.log(max(1, size)) / math.log(0xFFFFFFFF))
+    rounds = sum([size > most for most in _MOST_BY_ROUNDS])
     for _ in range(rounds):
         words, fresh = split_words(words)
         order = _sort_by(random_uint32(fresh, (n,)).node, order)
@@ -126,9 +132,9 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     arguments.check_choice("mode", mode, ("high", "low", None))
     size = axes.normalize_shape(shape)
     count = math.prod(size)
-    array = None if isinstance(a, int) else asarray(a)
+    array, n = (None, arguments.check_int("a", a)) if isinstance(a, (int, Dim)) else (asarray(a), 0)
     at = axes.normalize_axis(axis, 1 if array is None else array.ndim)
-    n = int(a) if array is None else array.shape[at]
+    n = n if array is None else array.shape[at]
     required = min(count, 1) if replace else count
     if n < required:
         hint = "use replace=True" if n else "pass at least one element"

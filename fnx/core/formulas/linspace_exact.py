@@ -27,14 +27,14 @@ _LOW_MASK = 0xFFF  # the low bits of an index: the other bits fit in a float32, 
 _MAX_EXACT_INT = 1 << 24   # integers up to this are exact in float32
 
 
-def linspace_at(low: Expr, high: Expr, index: Expr, steps: int, dtype: DType) -> Expr:
+def linspace_at(low: Expr, high: Expr, index: Expr, steps: int | Expr, dtype: DType) -> Expr:
     """Interpolate from low to high in ``steps`` > 0 equal steps, at some of the indices.
 
     Args:
         low: the number at index 0.
         high: the number at index ``steps``.
         index: the indices: int32, of the same shape.
-        steps: the number of steps.
+        steps: the number of steps; of ``dtype``, float64, if it is known at the call only.
         dtype: the dtype of the computation and the result, float64 or float32.
 
     >>> from fnx.core.ir import build
@@ -45,8 +45,9 @@ def linspace_at(low: Expr, high: Expr, index: Expr, steps: int, dtype: DType) ->
     array([1.       , 1.3333334, 1.6666666, 2.       ], dtype=float32)
     """
     low, high = low.cast(dtype), high.cast(dtype)
-    return _linspace_float64(low, high, index, steps) if dtype is dtypes.float64 else \
-        _linspace_double_float(low, high, index, steps)
+    if dtype is dtypes.float64 or isinstance(steps, Expr):
+        return _linspace_float64(low, high, index, steps)
+    return _linspace_double_float(low, high, index, steps)
 
 
 def arange_at(start: float, step: float, index: Expr, dtype: DType) -> Expr:
@@ -76,7 +77,7 @@ def _split_index(index: Expr) -> DoubleDouble:
         index & ~_LOW_MASK, index & _LOW_MASK)])
 
 
-def _linspace_float64(low: Expr, high: Expr, index: Expr, steps: int) -> Expr:
+def _linspace_float64(low: Expr, high: Expr, index: Expr, steps: int | Expr) -> Expr:
     index = index.cast(low.dtype)
     fraction = index / steps
     total = low * (steps - index) + high * index

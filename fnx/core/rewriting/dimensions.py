@@ -98,6 +98,9 @@ class Dim(op_args.Dimension):
             return result
         return self.__jax_array__() ** other
 
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.__jax_array__()
+
     def __truediv__(self, other: Any) -> Any:
         return self.__jax_array__() / other
 

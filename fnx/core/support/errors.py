@@ -14,12 +14,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from fnx.core.support.line_visits import recording
 from fnx.core.support.name_hints import CURES_OF_MODULES, SYNONYMS
 from fnx.core.support.process import load
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
-_INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
+_INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<",
+                   os.path.join(os.path.dirname(np.__file__), ""))
 
 _INPUT = ("<ipython", "<stdin>", "<python-input")  # what a user types
 

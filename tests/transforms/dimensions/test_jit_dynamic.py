@@ -11,7 +11,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx import lax, nn
+from fnx import lax, nn, random
 from tests.helpers import new_kernels
 
 T = fnx.dim("T", 1, 4096)
@@ -69,6 +69,35 @@ def test_traces_of_other_choices_are_counted() -> None:
     info = jitted.cache_info()
     assert info.traces == len(traces) > 1
     assert info.misses[0] == "T = 7: the trace excludes T == 7"
+
+
+@pytest.mark.parametrize("f", [
+    *[lambda x, mode=mode: jnp.pad(x, (5, 9), mode=mode) for mode in (
+        "edge", "reflect", "symmetric", "wrap", "maximum", "mean", "minimum", "median")],
+    lambda x: jnp.pad(x, 2, mode="mean", stat_length=3),
+    lambda x: jnp.pad(x, (0, -x.shape[0] % 128)),
+    lambda x: jnp.linspace(0.3, x[-1], x.shape[0]),
+    lambda x: jnp.linspace(0.3, 1, x.shape[0], endpoint=False),
+    lambda x: jnp.linspace(0, 10, x.shape[0] // 2 + 1, dtype=int),
+    lambda x: jnp.geomspace(1, 10, x.shape[0]),
+    lambda x: random.permutation(random.key(1), x),
+    lambda x: random.permutation(random.key(1), x.shape[0]),
+    lambda x: random.choice(random.key(1), x.shape[0], (3,)),
+    lambda x: random.choice(random.key(1), x, (1,), replace=False),
+    lambda x: x * 0.5 ** x.shape[0]])
+def test_functions_of_lengths_take_dimensions(f: Callable[..., Any]) -> None:
+    jitted = fnx.jit(f, dynamic={0: {0: T}})
+    for t in (1, 2, 3, 7, 100, 1626):
+        x = _arrays((t,))[0]
+        np.testing.assert_allclose(jitted(x), fnx.jit(f)(x), rtol=2e-5)
+
+
+def test_a_function_of_numpys_that_needs_a_length_names_the_users_line() -> None:
+    with pytest.raises(fnx.errors.InconclusiveDimensionError, match=r"test_jit_dynamic\.py:"):
+        fnx.jit(lambda x: jnp.triu_indices(x.shape[0]), dynamic={0: {0: T}})(*_arrays((4,)))
+    with pytest.raises(fnx.errors.ArgumentError, match="expected reflect_type 'even' along"):
+        fnx.jit(lambda x: jnp.pad(x, 2, "reflect", reflect_type="odd"),
+                dynamic={0: {0: T}})(*_arrays((4,)))
 
 
 def test_another_length_compiles_nothing() -> None:
