@@ -13,6 +13,7 @@ from html import escape
 from fnx.core.ir.kernel_code import KernelRun
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import kernel_label
+from fnx.core.support.quantities import duration, size
 from fnx.core.support.record import Record
 from fnx.transforms.dispatch.memory_use import LivingBuffer
 from fnx.transforms.inspect.array_picture import Picture
@@ -90,13 +91,13 @@ def time_drawing(runs: Sequence[KernelRun]) -> Drawing:
             box = _Box(_LABELS + (run.start - start) * scale, _MARGIN + rows.index(name) * _ROW,
                        max(0.5, (run.stop - run.start) * scale), _ROW - 4)
             parts.append(_box(box, color(_lines(run)),
-                              f"{name}: {(run.stop - run.start) / 1e3:.2f} us"))
+                              f"{name}: {duration(run.stop - run.start)}"))
     unit, name = (1e6, "ms") if span >= 1e7 else (1e3, "us")
     for i in range(_TICKS):
         x = _LABELS + i * (_WIDTH - _LABELS - _MARGIN) / _TICKS
         parts.append(_text(x, height + 14, f"{(x - _LABELS) / scale / unit:,.4g} {name}", 70))
     more = f", the longest {len(rows)} of {len(times)}" if len(times) > len(rows) else ""
-    return Drawing(f"{len(runs)} runs of kernels in {span / 1e3:.2f} us{more}", _WIDTH, height + 22,
+    return Drawing(f"{len(runs)} runs of kernels in {duration(span)}{more}", _WIDTH, height + 22,
                    parts)
 
 
@@ -113,8 +114,8 @@ def memory_drawing(buffers: Sequence[LivingBuffer], arena: int, commands: int) -
                                (b.last + 1 - b.first) * across, b.nbytes * down), color(_lines(b)),
                           f"{name}: {b.nbytes:,} bytes, commands {b.first} to {b.last}", b.name))
     bottom = _MARGIN + _MEMORY_HEIGHT
-    parts += [_text(_MARGIN, _MARGIN + 10, "0 KB", 70),
-              _text(_MARGIN, bottom, f"{arena / 1e3:,.1f} KB", 70)]
+    parts += [_text(_MARGIN, _MARGIN + 10, "0 B", 70),
+              _text(_MARGIN, bottom, size(arena), 70)]
     step = -(-commands // 16)
     parts += [_text(80 + i * across, bottom + 14, str(i), across * step)
               for i in range(0, commands, step or 1)]

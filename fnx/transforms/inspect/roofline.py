@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core.rewriting.peak_rates import PeakRates
+from fnx.core.support.quantities import microseconds
 from fnx.core.support.record import Record
 
 _HEADS = ("runs", "FLOP", "bytes", "predicted", "measured", "least", "limit")
@@ -98,8 +99,9 @@ class Roofline:
         for row in self.rows:
             share = "" if row.limit is None else f"{100 * row.limit:.0f}% "
             where = f" ({row.line})" if row.line else ""
-            cells = (f"{row.runs:,}", f"{row.flops:,}", f"{row.nbytes:,}", _time(row.predicted),
-                     _time(row.measured), _time(row.least), share + row.bound)
+            cells = (f"{row.runs:,}", f"{row.flops:,}", f"{row.nbytes:,}",
+                     *map(microseconds, (row.predicted, row.measured, row.least)),
+                     share + row.bound)
             lines.append(" ".join(f"{cell:>10}" for cell in cells) +
                          f"  {row.name}{where}: {row.loops}, {row.chosen}")
         if self.limits is not None:
@@ -109,7 +111,3 @@ class Roofline:
         lines += [f"counted for one iteration, as data ends this loop: {loop}"
                   for loop in self.open_loops]
         return "\n".join([*lines, *[f"not measured: {self.why}"] * bool(self.why)])
-
-
-def _time(nanoseconds: float | None) -> str:
-    return "-" if nanoseconds is None else f"{nanoseconds / 1e3:,.1f} us"

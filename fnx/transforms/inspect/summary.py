@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.peak_rates import arithmetic_type, high_limit_note
+from fnx.core.support.quantities import counted, duration, size, three_digits
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
 
 WIDTH = 100
@@ -57,9 +57,9 @@ def summary(lowering: LoweringLike, name: str, device: Any) -> str:
     if costs.total <= _MEASURED_NS:
         costs = lowering.roofline()
     runs = sum([row.runs for row in costs.rows])
-    kernels = _count(len(costs.rows), "kernel") + f" in {runs:,} runs" * (runs != len(costs.rows))
+    kernels = counted(len(costs.rows), "kernel") + f" in {runs:,} runs" * (runs != len(costs.rows))
     total_ms = sum(ms for _, ms, _ in _stage_rows(lowering))
-    lines = [f"{name} on {device.name}: {kernels}, {_us(costs.total)} a call, "
+    lines = [f"{name} on {device.name}: {kernels}, {duration(costs.total)} a call, "
              f"{total_ms:,.0f} ms to compile", "",
              f"{'stage':12} {'holds':42} {'ms':>8}  its longest pass"]
     lines += [_cut(f"{stage:12} {holds:42} {ms:8.1f}  {longest}")
@@ -90,13 +90,13 @@ def _contents(lowering: LoweringLike) -> list[str]:
     loops = Counter(word.partition("(")[0] for row in lowering.rows for word in row[2].split())
     origins = Counter(row[6] for row in lowering.rows if row[6])
     groups = next((len(ran.after.groups) for ran in lowering.passes if ran.name == "kernelize"), 0)
-    return [_count(_size(lowering.graph), "node"), _count(_size(lowering.simplified), "node"),
-            _count(groups, "group"), _count(len(kernels), "distinct kernel"),
+    return [counted(_size(lowering.graph), "node"), counted(_size(lowering.simplified), "node"),
+            counted(groups, "group"), counted(len(kernels), "distinct kernel"),
             ", ".join(f"{n} by the {who}" for who, n in origins.items()),
             f"{loops['par']} parallel, {loops['seq']} sequential, {loops['vec']} vector loops",
-            _count(len(lowering.text("programs").splitlines()), "line"),
-            _count(len(lowering.text("llvm").splitlines()), "line"),
-            f"{_count(len(lowering.kernels), 'launch', 'es')}, {_bytes(lowering.arena)} of buffers"]
+            counted(len(lowering.text("programs").splitlines()), "line"),
+            counted(len(lowering.text("llvm").splitlines()), "line"),
+            f"{counted(len(lowering.kernels), 'launch', 'es')}, {size(lowering.arena)} of buffers"]
 
 
 def _kernel_lines(costs: Roofline) -> list[str]:
@@ -107,15 +107,15 @@ def _kernel_lines(costs: Roofline) -> list[str]:
              f"{'bytes':>9} {'of limit':>13}  kernel (line): loops"]
     for row in rows[:_MAX_KERNELS]:
         limit = "" if row.limit is None else f"{100 * row.limit:.0f}% {row.bound}"
-        flops = _short(row.runs * row.flops) if row.is_counted else ""
+        flops = three_digits(row.runs * row.flops) if row.is_counted else ""
         lines.append(_cut(
-            f"{_us(row.total):>10} {100 * row.total / total:4.0f} {row.runs:6} "
-            f"{flops:>8} {_bytes(row.runs * row.nbytes):>9} {limit:>13}  "
+            f"{duration(row.total):>10} {100 * row.total / total:4.0f} {row.runs:6} "
+            f"{flops:>8} {size(row.runs * row.nbytes):>9} {limit:>13}  "
             f"{_title(row)}: {row.loops}"))
     rest = rows[_MAX_KERNELS:]
     if rest:
         part = sum([row.total for row in rest])
-        lines.append(f"{_us(part):>10} {100 * part / total:4.0f} {'':40} {len(rest)} more")
+        lines.append(f"{duration(part):>10} {100 * part / total:4.0f} {'':40} {len(rest)} more")
     return lines
 
 
@@ -124,11 +124,11 @@ def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]
     lines = [*_long_kernels(costs), *_short_iterations(lowering, costs)]
     wide = sum(map(_has_float64_arrays, lowering.kernels))
     if wide:
-        lines.append(f"{_count(wide, 'kernel')} {'computes' if wide == 1 else 'compute'} in "
+        lines.append(f"{counted(wide, 'kernel')} {'computes' if wide == 1 else 'compute'} in "
                      "float64, at most half as fast as float32: pass float32 arrays if 7 digits "
                      "are enough")
     if lowering.arena > device.target.l2:
-        lines.append(f"intermediate results take {_bytes(lowering.arena)}, more than the L2 cache "
+        lines.append(f"intermediate results take {size(lowering.arena)}, more than the L2 cache "
                      "holds: a smaller batch may be faster per example, and in a gradient "
                      "fnx.checkpoint keeps fewer of them")
     times = {name: ms for step in lowering.steps for name, ms in lowering.pass_times(step).items()}
@@ -147,7 +147,7 @@ def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]
     if costs.why:
         lines.append(f"not measured: {costs.why}; fnx.profile(f)(*args) times a call")
     elif any(row.measured is None for row in costs.rows):
-        lines.append(f"not measured: a call is predicted to take {_us(costs.total)}; "
+        lines.append(f"not measured: a call is predicted to take {duration(costs.total)}; "
                      "fnx.profile(f)(*args) times one")
     return lines
 
@@ -201,7 +201,7 @@ def _short_iterations(lowering: LoweringLike, costs: Roofline) -> list[str]:
         if total >= _LONG_SHARE * costs.total and total < _SHORT_RUN_NS * runs:
             trips = "" if loop.arg.trips is None else f" of {loop.arg.trips:,} iterations"
             lines.append(
-                f"the loop {loop.arg.label} launches {_count(len(rows), 'kernel')} in each"
+                f"the loop {loop.arg.label} launches {counted(len(rows), 'kernel')} in each"
                 f"{trips or ' iteration'}, so short that launching them counts: give an iteration "
                 "more work (a batch, vmap), or move what needs no carried value out of the loop")
     return lines
@@ -224,32 +224,3 @@ def _size(graph: UOp) -> int:
 
 def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else line[:WIDTH - 2].rstrip() + " …"
-
-
-def _count(n: int, what: str, plural: str = "s") -> str:
-    """
-    >>> _count(1, "node"), _count(1200, "node")
-    ('1 node', '1,200 nodes')
-    """
-    return f"{n:,} {what}{'' if n == 1 else plural}"
-
-
-def _us(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e3:,.1f} us" if nanoseconds < 1e6 else f"{nanoseconds / 1e6:,.2f} ms"
-
-
-def _bytes(n: int) -> str:
-    return f"{_short(n)}B"
-
-
-def _short(n: int) -> str:
-    """Return three digits of a number and its unit.
-
-    >>> _short(999), _short(4_259_840), _bytes(185_344)
-    ('999 ', '4.26 M', '185 KB')
-    """
-    units: Sequence[str] = ("", "K", "M", "G", "T")
-    value, unit = float(n), 0
-    while value >= 1000 and unit < len(units) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.3g} {units[unit]}" if unit else f"{n} "

@@ -32,8 +32,8 @@ function make(tag, text, parent, kind) {
 
 const show = (id, on) => $(id).classList.toggle("hidden", !on);
 const say = text => { $("status").textContent = text; };
-const size = n => n < 1024 ? `${n} B` : n < 1 << 20 ? `${(n / 1024).toFixed(1)} KB`
-                                                    : `${(n / (1 << 20)).toFixed(1)} MB`;
+const size = n => n < 1e3 ? `${n} B` : n < 1e6 ? `${(n / 1e3).toFixed(1)} KB`
+                                               : `${(n / 1e6).toFixed(1)} MB`;  // as in show()
 
 // ---- the list
 
