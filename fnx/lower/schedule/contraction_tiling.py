@@ -52,12 +52,13 @@ from fnx.lower.schedule.contraction import (
 )
 from fnx.lower.schedule.dot_tiling import schedule_dots
 from fnx.lower.schedule.footprint import (
+    PACK_COST,
+    PACK_KERNEL_CYCLES,
+    Factor,
     Footprint,
     Walk,
     footprint,
-    packed,
-    read_cycles,
-    tiles_cycles,
+    product_cycles,
 )
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
@@ -71,7 +72,6 @@ from fnx.lower.schedule.register_tiles import (
 _MIN_PACK_BYTES = 96 << 10  # bytes of a computed right factor above which packing it pays
 # vectors of columns, and terms, above which packing the left factor pays
 _MIN_PACK_VECTORS, MIN_PACK_TERMS = 6, 16
-_PACK_COST, _PACK_KERNEL_CYCLES = 3, 1000  # cost of a packed vector; of one more kernel
 _PACK_MARGIN = 0.05  # cycles that packing the left factor must save, relative to all
 _MIN_REUSE_ROWS = 112  # rows from which packing a right factor with strided lanes pays
 MAX_BLOCK_ROWS = 56  # most rows packed together
@@ -241,23 +241,15 @@ class ContractionTiling:
         matmul, tile = self.matmul, self.tile
         width, rows = tile.vectors * tile.lanes, volume(matmul.rows)
         block = rows if plan.shares_panels else min(tile.rows * self.block, rows)
-        left = self._walk(matmul.left, self.row, tile.rows, block)
-        right = self._walk(matmul.right, self.column, width, self.width)
-        blocks, cycles = -(-rows // block), 0.0
-        if plan.left:
-            cycles += self._packing_cycles(matmul.left, self.row, tile.rows, rows) + \
-                blocks * read_cycles(left, 2, 1, misses_pages=True)
-            left = packed(left, tile.rows * self.depth * self.itemsize)
-        if plan.right:
-            cycles += self._packing_cycles(matmul.right, self.column, width, self.width) + \
-                read_cycles(right, 2, 1, misses_pages=True)
-            right = packed(right, width * self.depth * self.itemsize)
-        if plan.left if plan.shares_panels else plan.right:
-            # a kernel packs all: it fetches and writes back each line of the copy
-            copy = left if plan.shares_panels else right
-            cycles += _PACK_KERNEL_CYCLES + 2 * copy.block.cycles(2, misses_pages=False)
-        return (1 + _PACK_MARGIN * plan.left) * (
-            cycles + tiles_cycles(left, right, blocks, self.target))
+        left = self._factor(matmul.left, self.row, tile.rows, block, rows, plan.left)
+        right = self._factor(matmul.right, self.column, width, self.width, self.width, plan.right)
+        return (1 + _PACK_MARGIN * plan.left) * product_cycles(
+            left, right, -(-rows // block), plan.shares_panels, self.target)
+
+    def _factor(self, factor: UOp, r: UOp, tile: int, block: int, results: int, packs: bool
+                ) -> Factor:
+        return Factor(self._walk(factor, r, tile, block), tile * self.depth * self.itemsize,
+                      self._packing_cycles(factor, r, tile, results) if packs else None)
 
     def _walk(self, factor: UOp, r: UOp, tile: int, block: int) -> Walk:
         """Return how tiles of so many rows or columns read a factor in place."""
@@ -274,7 +266,7 @@ class ContractionTiling:
         """Return the cycles to pack a factor, with lanes along the tile or the sum."""
         lanes = min(self.tile.lanes, tile) if count_contiguous(factor, [r]) else \
             self.tile.lanes if count_contiguous(factor, self.matmul.summed) else 1
-        return results * self.depth / lanes * _PACK_COST
+        return results * self.depth / lanes * PACK_COST
 
     def _right_bytes(self) -> int:
         return self.width * self.depth * self.itemsize
@@ -304,8 +296,8 @@ class ContractionTiling:
         for each tile of rows."""
         vectors = self._right_bytes() / self.itemsize / self.tile.lanes
         repeats = math.ceil(volume(self.matmul.rows) / self.tile.rows) - 1
-        saved = work_of_each(self.matmul.right) * repeats - _PACK_COST
-        return vectors * saved > _PACK_KERNEL_CYCLES
+        saved = work_of_each(self.matmul.right) * repeats - PACK_COST
+        return vectors * saved > PACK_KERNEL_CYCLES
 
     def _is_wide(self) -> bool:
         """Return whether there are enough columns and terms that packing the left factor pays."""

@@ -29,6 +29,7 @@ LINE_CYCLES = 0.5, 0.25, 16.0
 _LATENCY, _PREFETCHED, _IN_FLIGHT = (0, 14, 60, 250), 20, 4
 _FAR_BYTES, _PAGE_BYTES = 1024, 4096
 _PAGES, _PAGE_CYCLES = 64, 7
+PACK_COST, PACK_KERNEL_CYCLES = 3, 1000  # cost of a packed vector; of one more kernel
 
 
 class Footprint(Record):
@@ -87,6 +88,15 @@ class Walk(Record):
     tiles: int
 
 
+class Factor(Record):
+    """A factor of a product: how tiles read it in place, the bytes of a tile during the sum, and
+    the cycles to pack it, apart from reading it; None: it is read in place."""
+
+    walk: Walk
+    tile_bytes: int
+    packing: float | None
+
+
 def packed(walk: Walk, tile_bytes: int) -> Walk:
     """Return the walk of the same factor with each tile's elements side by side."""
     lines = -(-tile_bytes // LINE_BYTES)
@@ -99,6 +109,24 @@ def read_cycles(walk: Walk, at_block: int, at_tile: int, misses_pages: bool) -> 
     again = walk.tiles * walk.tile.cycles(at_tile, misses_pages)
     return walk.block.cycles(at_block, misses_pages) + max(
         0.0, again - walk.block.cycles(at_tile, misses_pages))
+
+
+def product_cycles(left: Factor, right: Factor, blocks: int, copies_left: bool,
+                   target: Target) -> float:
+    """Return the cycles to pack and to read both factors; ``copies_left``: a kernel packs all of
+    the left one, else of the right one."""
+    cycles, walks = 0.0, []
+    for factor, repeats in ((left, blocks), (right, 1)):
+        walk = factor.walk
+        if factor.packing is not None:
+            cycles += factor.packing + repeats * read_cycles(walk, 2, 1, misses_pages=True)
+            walk = packed(walk, factor.tile_bytes)
+        walks.append(walk)
+    if (left if copies_left else right).packing is not None:
+        # it fetches and writes back each line of the copy
+        copy = walks[0 if copies_left else 1]
+        cycles += PACK_KERNEL_CYCLES + 2 * copy.block.cycles(2, misses_pages=False)
+    return cycles + tiles_cycles(walks[0], walks[1], blocks, target)
 
 
 def tiles_cycles(left: Walk, right: Walk, blocks: int, target: Target) -> float:

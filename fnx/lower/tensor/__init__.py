@@ -5,9 +5,9 @@
   operand is read, or computed, once.
 - STOP_GRADIENT is an identity whose derivative rule is zero; lowering looks through it.
 - A long reduction with few results, or a long chain of additions across rows, is split by the shape
-  alone (split_reduction.py); so is a product of few rows with a factor beyond the L2 cache whose
-  rows run across the sum (``split_k``). Within such a chunk a schedule splits long sums again
-  (schedule/blocked_summation.py).
+  alone (split_reduction.py); so is the sum of a product of few rows, or whose factors are read
+  across it from beyond the L2 cache (split_k.py). Within such a chunk a schedule splits long
+  sums again (schedule/blocked_summation.py).
 
 **Convolutions** (fnx/lax/convolution.py) arrive as contractions of a kernel with windows. UNFOLD(x)
 is x[i * stride + j * dilation, j] over an axis i and an axis j; FOLD is its transpose. Sums over j

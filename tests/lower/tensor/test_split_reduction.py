@@ -15,7 +15,8 @@ from fnx.core.levels.interp import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.analysis.workload import two_factors
 from fnx.lower.pipeline import lower
-from fnx.lower.tensor.split_reduction import split_k, split_reduction
+from fnx.lower.tensor.split_k import split_k
+from fnx.lower.tensor.split_reduction import split_reduction
 
 COMPILED = True
 SMALL = Target("interp", kind="kernels", l2=256)
@@ -81,6 +82,25 @@ def test_what_is_read_as_it_lies_stays() -> None:
     of_groups = SMALL.replace(threads=256)
     for target in (within, of_groups):
         assert split(product(4, 300, 512, (False, False)), target) is None
+
+
+def test_long_sums_across_the_rows_of_both_factors_are_split() -> None:
+    """A weight gradient over steps and a batch is: of each chunk both factors stay in the cache."""
+    target = Target("interp", kind="kernels", l1=1 << 12, l2=1 << 18)
+    x, g = (b.param(i, dtypes.float32, (12, 300, n)) for i, n in enumerate((32, 48)))
+    sides = [b.expand(b.reshape(b.permute(side, (2, 0, 1)), shape), (32, 48, 12, 300))
+             for side, shape in ((x, (32, 1, 12, 300)), (g, (1, 48, 12, 300)))]
+    node = b.reduce(b.mul(*sides), ops.ADD, [2, 3])
+    cut = split(node, target)
+    assert cut is not None
+    chunks = cut.src[0]
+    assert chunks.shape[1:] == (32, 48) and chunks.src[0].op is ops.MUL
+    draw = np.random.default_rng(0)
+    values = [draw.integers(-9, 9, p.shape).astype("float32") for p in (x, g)]
+    before, after = (evaluate([n], dict(zip((x, g), values)))[0] for n in (node, cut))
+    np.testing.assert_array_equal(before, after)
+    assert split(product(128, 128, 1000, (True, False)), Target("cpu")) is None
+    assert split(product(128, 128, 5000, (False, False)), Target("cpu")) is None
 
 
 def test_derivatives_of_split_products() -> None:
