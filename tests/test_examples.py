@@ -196,3 +196,14 @@ def test_a_killed_run_goes_on_to_the_same_bits(char_lm: ModuleType, tmp_path: Pa
     assert killed.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
     assert lines(capsys)[-1] == said[-1] and float(said[-1].rpartition(" ")[2]) < 3.5
     assert is_picture(picture)
+
+
+def test_data_parallel_training_has_the_weights_of_one_device(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    before = fnx.config.cpu_devices
+    try:
+        example("data_parallel").main(["--steps", "20"])
+    finally:
+        fnx.config.cpu_devices = before
+    said = re.fullmatch(r"loss (.*) -> (.*) on 8 devices; .* within (.*)", lines(capsys)[-1])
+    assert said is not None and float(said[2]) < float(said[1]) / 2 and float(said[3]) < 1e-5

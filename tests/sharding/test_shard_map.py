@@ -66,6 +66,16 @@ def test_it_composes_with_the_other_transforms(mesh: Mesh) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_derivatives_inside_are_those_of_the_shard(mesh: Mesh) -> None:
+    def slope(w: Any, x: Any) -> Any:
+        return lax.pmean(fnx.grad(lambda w: jnp.sin(x * w).sum())(w), ("a", "b"))
+    f = shard_map(slope, mesh=mesh, in_specs=(P(), P("a", "b")), out_specs=P())
+    np.testing.assert_allclose(f(0.5, X), (jnp.cos(X * 0.5) * X).sum() / 8, rtol=1e-5)
+    with pytest.raises(ArgumentError, match="same on all devices of axis 'b'"):
+        shard_map(fnx.grad(lambda w, x: jnp.sin(x * w).sum()), mesh=mesh,
+                  in_specs=(P(), P("a", "b")), out_specs=P())(0.5, X)
+
+
 def test_only_the_axes_of_axis_names_are_open(mesh: Mesh) -> None:
     f = shard_map(lambda x: lax.psum(x, "a"), mesh=mesh, in_specs=P("a"), out_specs=P(),
                   axis_names={"a"})
