@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core.array import axes, tree
+from fnx.core.array import arguments, axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.array_operators import record
@@ -22,7 +22,8 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
 
 __all__ = [
-    "all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "psum", "psum_scatter",
+    "all_gather", "axis_index", "axis_size", "pcast", "pmax", "pmean", "pmin", "psum",
+    "psum_scatter",
 ]
 
 
@@ -197,3 +198,18 @@ def axis_size(axis_name: Hashable) -> int:
     Array([4., 4., 4.], dtype=float32)
     """
     return AxisGroups(axis_name).axis_size
+
+
+@_docstr(returns="The same pytree.",
+         to='"varying", "reduced" or "unreduced".')
+def pcast(x: Any, axis_name: Hashable, *, to: str) -> Any:
+    """Declare along which named axes values may differ; no effect here.
+
+    JAX needs it of the carries of loops in ``shard_map``; fnx derives it from what they depend on.
+
+    >>> fnx.vmap(lambda x: fnx.lax.pcast(x, "i", to="varying"), axis_name="i")(jnp.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
+    AxisGroups(axis_name)
+    arguments.check_choice("to", to, ("varying", "reduced", "unreduced"))
+    return tree.map(asarray, x)

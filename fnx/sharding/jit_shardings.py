@@ -43,7 +43,8 @@ class ShardedJitted(Jitted[..., Any]):
                 out.append(leaf)
             elif placement is None or placement.sharding is None:
                 out.append(move(x, sharding))
-            elif placement.sharding.is_equivalent_to(sharding, x.ndim):
+            elif placement.sharding == sharding or \
+                    placement.sharding.is_equivalent_to(sharding, x.ndim):
                 out.append(x)
             else:
                 raise ArgumentError(

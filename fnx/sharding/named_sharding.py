@@ -42,8 +42,8 @@ class PartitionSpec(tuple[Any, ...]):
     UNCONSTRAINED = _Unconstrained()
 
     def __new__(cls, *partitions: Any) -> PartitionSpec:
-        parts = [part[0] if type(part) is tuple and len(part) == 1 else part or None
-                 for part in partitions]
+        parts = [None if part == () else part[0] if type(part) is tuple and len(part) == 1 else
+                 part for part in partitions]
         return super().__new__(cls, parts)
 
     def __getnewargs__(self) -> tuple[Any, ...]:

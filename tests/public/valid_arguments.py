@@ -69,6 +69,7 @@ BY_FUNCTION |= {
 }
 # Keywords without which the defaults are refused.
 KEYWORDS: dict[str, dict[str, Any]] = {
+    "fnx.lax.pcast": {"to": "varying"},
     **{f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")},
     "fnx.scipy.special.bessel_jn": {"v": 3}}
 # Parameters that accept any value.

@@ -55,6 +55,14 @@ def test_a_mesh_has_axes_and_devices(mesh: Mesh) -> None:
     assert fnx.make_mesh((3,), "x").size == 3
 
 
+def test_names_of_axes_are_any_hashable_values() -> None:
+    mesh = fnx.make_mesh((4, 2), (0, ("b",)))
+    x = fnx.device_put(X, NamedSharding(mesh, P(0)))
+    assert x.sharding.shard_shape((8, 4)) == (2, 4) and P(("a",), ()) == P("a", None)
+    spec = P(P.UNCONSTRAINED, "a")
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
 @pytest.mark.parametrize(("spec", "shape", "shard"), [
     (P(), (3, 5), (3, 5)), (P("a"), (8, 3), (2, 3)), (P(None, "b"), (3, 4), (3, 2)),
     (P("b", "a"), (2, 4), (1, 1)), (P(("b", "a")), (16,), (2,)), (P(("a", "b")), (16,), (2,))])

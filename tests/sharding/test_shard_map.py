@@ -85,6 +85,15 @@ def test_only_the_axes_of_axis_names_are_open(mesh: Mesh) -> None:
                   axis_names={"a"})(X)
 
 
+def test_pcast_is_not_needed(mesh: Mesh) -> None:
+    def total(x: Any, is_cast: bool) -> Any:
+        start = lax.pcast(jnp.zeros(2), ("a", "b"), to="varying") if is_cast else jnp.zeros(2)
+        return lax.psum(lax.scan(lambda c, row: (c + row, None), start, x)[0], ("a", "b"))
+    for is_cast in (False, True):
+        f = shard_map(lambda x: total(x, is_cast), mesh=mesh, in_specs=P("a", "b"), out_specs=P())
+        np.testing.assert_array_equal(f(X), X.reshape(8, 2, 2).sum((0, 1)))
+
+
 def test_trees_and_the_mesh_of_the_context(mesh: Mesh) -> None:
     @shard_map(in_specs=({"x": P("a"), "y": P()}, P("b")), out_specs=(P("a"), [P("b"), P()]))
     def f(tree: Any, z: Any) -> Any:
