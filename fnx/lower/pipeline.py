@@ -24,7 +24,8 @@ push_slice_through_reduce select_branches drop_stand_ins two_pass_scan simplify
 fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce attention
 split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
 promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets
-row_epilogues runtime_extents canonicalize choose tile split_global memory commands loop_kernels'
+row_epilogues runtime_extents canonicalize choose tile split_global memory commands loop_kernels
+guarded_commands'
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ double_float_carries = lazy_import("fnx.lower.loops.double_float_carries", "doub
 fold_transposes = lazy_import("fnx.lower.loops.fold_transposes", "fold_transposes")
 convert_loops = lazy_import("fnx.lower.loops.loop_kernels", "loop_kernels")
 is_candidate = lazy_import("fnx.lower.loops.loop_kernels", "is_candidate")
+guard_commands = lazy_import("fnx.lower.loops.guarded_commands", "guarded_commands")
 arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
                                        "promote_to_compute_dtype")
@@ -175,13 +177,23 @@ def loop_kernels(commands: UOp, target: Target) -> UOp:
     lowering = TARGET_LOWERINGS[target.kind]
     if not lowering.loop_kernels:
         return commands
-
-    def tiled(kernel: UOp) -> UOp:
-        scheduled: ScheduledKernels = Driver(target).run_cached(
-            lowering.tiling, ScheduleInput(kernel, None))
-        return scheduled.parts[-1].kernel
-    converted: UOp = convert_loops(commands, target, tiled)
+    converted: UOp = convert_loops(commands, target, partial(_tiled, target=target))
     return converted
+
+
+@wraps(guard_commands)
+def guarded_commands(commands: UOp, target: Target) -> UOp:
+    if not TARGET_LOWERINGS[target.kind].guarded_commands:
+        return commands
+    guarded: UOp = guard_commands(commands, target, partial(_tiled, target=target))
+    return guarded
+
+
+def _tiled(kernel: UOp, target: Target) -> UOp:
+    """Apply the chosen schedule to a KERNEL that packs nothing."""
+    scheduled: ScheduledKernels = Driver(target).run_cached(
+        TARGET_LOWERINGS[target.kind].tiling, ScheduleInput(kernel, None))
+    return scheduled.parts[-1].kernel
 
 
 @wraps(tile_attention)
@@ -295,6 +307,8 @@ COMMAND_PASSES = (
 LOOP_PASSES = (
     Pass("loop_kernels", loop_kernels, "command", "command", features=frozenset({ops.CMD_LOOP}),
          takes_target=True),
+    Pass("guarded_commands", guarded_commands, "command", "command",
+         features=frozenset({ops.CMD_LOOP, ops.BRANCH}), takes_target=True),
 )
 
 

@@ -120,6 +120,7 @@ class TargetLowering(Record):
         native_programs: whether a SORT or an FFT_STEP is a native program, not run by NumPy.
         native_linalg: whether a LINALG is a native program, not run by the host's interpreter.
         loop_kernels: whether a CMD_LOOP of commands may be a kernel.
+        guarded_commands: whether the host is far from the conditions of loops and branches.
     """
 
     kinds: tuple[str, ...]
@@ -134,6 +135,7 @@ class TargetLowering(Record):
     native_programs: bool = False
     native_linalg: bool = False
     loop_kernels: bool = False
+    guarded_commands: bool = False
 
 
 # ---- passes over one kernel ---------------------------------------------------------------------
@@ -327,7 +329,8 @@ def gpu_lowering(render: Callable[[UOp], str], module: Callable[[str, str], str]
               Pass("form_async_copies", form_async_copies, "program", "program"),
               Pass("narrow_indices", narrow_indices, "program", "program"),
               Pass("render", render, "program", "text")),
-        module=module, extents=launch_extents, schedule_for_knobs=workgroups_for_knobs)
+        module=module, extents=launch_extents, schedule_for_knobs=workgroups_for_knobs,
+        guarded_commands=True)
 
 
 # ---- devices that take kernels ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,8 +16,9 @@ from fnx import lax
 from fnx.core.support.config import override
 from tests.devices.conftest import on_device
 from tests.devices.recording_cuda import recording
+from tests.laws.test_loop_programs import Plain, X, block
 
-SUBMITS, READS = ("replay", "launch", "exec"), ("read", "fetch")
+LAUNCHES = "replay", "launch", "exec"
 W = np.random.default_rng(0).standard_normal((18, 18)).astype(np.float32) / 5
 STEPS = np.linspace(-1, 1, 3000, dtype=np.float32)
 
@@ -43,24 +45,27 @@ def calls(device: Any, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             counts[name] += 1
             return operation(*args)
         monkeypatch.setattr(device.driver, name, counted)
-    for name in (*SUBMITS, *READS):
+    for name in (*LAUNCHES, "read", "submit"):
         count(name)
     return counts
 
 
-def check(f: Callable[..., Any], calls: Counter[str], *args: Any) -> None:
-    """Compare a second call with the processor's; it submits twice and reads once at most."""
+def check(f: Callable[..., Any], calls: Counter[str], *args: Any) -> int:
+    """Compare a second call with the processor's. It submits twice and reads once at most; return
+    how often it reads."""
     jitted = fnx.jit(f)
     on_device_args = [jnp.asarray(a) for a in args]
     jitted(*on_device_args)
     calls.clear()
     result = jitted(*on_device_args)
-    assert sum(calls[name] for name in SUBMITS) <= 2, calls
-    assert calls["read"] <= 1, calls
+    assert calls["submit"] <= 2 and calls["read"] <= 1, calls
+    assert sum(calls[name] for name in LAUNCHES) <= 4, calls
+    reads = calls["read"]
     got = fnx.tree.map(np.asarray, result)
     with override(device="cpu"):
         want = fnx.tree.map(np.asarray, fnx.jit(f)(*args))
     fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
+    return reads
 
 
 def test_a_scan_of_3000_is_one_submit(calls: Counter[str]) -> None:
@@ -70,3 +75,70 @@ def test_a_scan_of_3000_is_one_submit(calls: Counter[str]) -> None:
             return c, c[0, 0]
         return lax.scan(step, c, xs)
     check(f, calls, np.ones((18, 18), np.float32), W, STEPS)
+
+
+def newton(x: Any, w: Any) -> Any:
+    return lax.while_loop(lambda c: c[0] < 50, lambda c: (c[0] + 1, jnp.tanh(c[1] @ w)), (0, x))
+
+
+def test_a_while_of_50_is_one_submit_and_one_read(calls: Counter[str]) -> None:
+    check(newton, calls, np.ones((18, 18), np.float32), W)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 7, 200])
+def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
+    def f(n: Any, x: Any, w: Any) -> Any:
+        def step(c: Any) -> Any:
+            i, x, y = c
+            return i + 1, jnp.tanh(x @ w) + y, x
+        return lax.while_loop(lambda c: c[0] < n, step, (0, x, 2 * x))
+    args = steps, np.ones((18, 18), np.float32), W
+    jitted = fnx.jit(f)
+    with override(device="interp"):
+        want = fnx.tree.map(np.asarray, fnx.jit(f)(*args))
+    for _ in range(3):  # portions adapt
+        got = fnx.tree.map(np.asarray, jitted(*args))
+        fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
+
+
+@pytest.mark.parametrize("which", [-1, 0, 1, 2, 3])
+def test_a_switch_needs_no_read(calls: Counter[str], which: int) -> None:
+    def f(i: Any, x: Any, w: Any) -> Any:
+        return lax.switch(i, [lambda x: jnp.tanh(x @ w), lambda x: x[::-1], lambda x: x @ w.T], x)
+    assert not check(f, calls, np.int32(which), W + 1, W)
+
+
+def test_a_cond_in_a_scan_needs_no_read(calls: Counter[str]) -> None:
+    def f(x: Any, w: Any) -> Any:
+        def step(c: Any, i: Any) -> Any:
+            c = lax.cond(c[0, 0] > 0, lambda: jnp.tanh(c @ w), lambda: -c + i)
+            return c, c[0]
+        return lax.scan(step, x, jnp.arange(20, dtype=np.float32))
+    assert not check(f, calls, W, W)
+
+
+def test_loops_in_loops(device: Any) -> None:
+    def f(x: Any, w: Any) -> Any:
+        def inner(c: Any) -> Any:
+            j, x = c
+            x = lax.switch(j % 3, [lambda: x @ w, lambda: jnp.sin(x), lambda: x + j])
+            return j + 1, lax.scan(lambda x, y: (jnp.tanh(x @ w + y), None), x, w[:3, :1])[0]
+
+        def outer(c: Any) -> Any:
+            i, x = c
+            return i + 1, lax.while_loop(lambda c: c[0] < i, inner, (0, x))[1]
+        return lax.while_loop(lambda c: (c[0] < 5) & (c[1][0, 0] < 100), outer, (0, x))
+    args = np.ones((18, 18), np.float32), W
+    with override(device="interp"):
+        want = fnx.tree.map(np.asarray, fnx.jit(f)(*args))
+    got = fnx.tree.map(np.asarray, fnx.jit(f)(*args))
+    fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
+
+
+@pytest.mark.parametrize("seed", range(300, 305))
+def test_random_programs_are_the_python_programs(device: Any, seed: int) -> None:
+    program = block(random.Random(seed), 2)
+    jitted = fnx.jit(lambda x: program(lax, x))
+    for x in (X, -X, X[::-1].copy()):
+        np.testing.assert_allclose(np.tanh(np.asarray(jitted(x))), np.tanh(program(Plain(), x)),
+                                   rtol=1e-4, atol=1e-4)

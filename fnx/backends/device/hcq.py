@@ -109,12 +109,16 @@ def run_linalg(arg: op_args.Linalg, memory: Sequence[np.ndarray[Any, Any]]) -> N
 
 
 class QueuedLoop:
-    """A CMD_LOOP: runs ``body`` ``trips`` times, or while ``test`` writes true to ``flag``."""
+    """A CMD_LOOP: runs ``body`` ``trips`` times, or while ``test`` writes true to ``flag``.
 
-    __slots__ = ("body", "flag", "name", "test", "trips")
+    If it ``may_overrun``, a device queues ``portion`` iterations at once.
+    """
+
+    __slots__ = ("body", "flag", "may_overrun", "name", "portion", "test", "trips")
 
     def __init__(self, node: UOp) -> None:
         self.name, self.trips = node.arg.label, node.arg.trips
+        self.may_overrun, self.portion = node.arg.may_overrun, 32
         self.body = decode_commands(node.src[-1])
         self.test: Commands = decode_commands(node.src[0]) if len(node.src) > 1 else ()
         self.flag = node.src[1] if len(node.src) > 1 else None

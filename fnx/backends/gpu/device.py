@@ -45,7 +45,13 @@ from fnx.backends.gpu.driver import (
     QueueDriver,
 )
 from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_empty
-from fnx.backends.gpu.static_launches import LaunchRecords, StaticLaunchPlan, static_launch_plan
+from fnx.backends.gpu.static_launches import (
+    MAX_LAUNCHES,
+    LaunchRecords,
+    StaticLaunchPlan,
+    loop_portions,
+    static_program,
+)
 from fnx.backends.gpu.transfer import send
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.cache import DeathQueue, find_memo, memos_of
@@ -105,8 +111,7 @@ def _result_sites(commands: Commands) -> dict[int, Location]:
 class GpuCommandBuffer(CommandBuffer):
     """Encoded commands: a launch plan for each EXEC."""
 
-    __slots__ = ("_arena", "_code", "_device", "_pool", "_sites", "commands", "plans",
-                 "static_plan")
+    __slots__ = ("_arena", "_code", "_device", "_pool", "_sites", "commands", "plans", "program")
 
     def __init__(self, device: GpuDevice, commands: Commands, code: Mapping[UOp, KernelCode],
                  arena: int) -> None:
@@ -119,10 +124,12 @@ class GpuCommandBuffer(CommandBuffer):
         """Load the kernels and create the plans; called again after the device was reopened."""
         device = self._device
         self.plans, self._pool = device.plans(self.commands, self._code), device.pool
-        self.static_plan = static_launch_plan(self.commands, self.plans, device.pool)
-        if self.static_plan is not None:
-            device.static_plans.add(self.static_plan)
-            device.dead_records.watch(self, self.static_plan.records)
+        self.program = static_program(self.commands, self.plans, device.pool)
+
+    def _register(self, plan: StaticLaunchPlan) -> None:
+        """Release the records of a launch list with this command buffer, or with their memory."""
+        self._device.static_plans.add(plan)
+        self._device.dead_records.watch(self, plan.records)
 
     @property
     def temporary_bytes(self) -> int:
@@ -148,11 +155,12 @@ class GpuCommandBuffer(CommandBuffer):
         for i, site in self._sites.items():
             outs[i].piece.loc = site
         run = _Submission(self, device, ins, outs, self._arena)
-        if self.static_plan is not None and device.runs is None:
+        if self.program is not None and device.runs is None:
             local_ins = [device.to_device(storage) for storage in ins]
             if on_commit is not None:
                 on_commit()
-            self.static_plan.queue(local_ins, outs, run.arena)
+            run.ins = [*local_ins]
+            self.program.queue(local_ins, outs, run.arena, run.read, self._register)
         else:
             if on_commit is not None:
                 on_commit()
@@ -240,6 +248,11 @@ class _Submission:
 
     def _loop(self, loop: QueuedLoop, depth: int) -> None:
         self.iteration[depth] = 0
+        if loop.may_overrun:
+            for portion in loop_portions(loop, self.read, MAX_LAUNCHES):
+                for _ in range(portion):
+                    self.walk(loop.body, depth + 1)
+            return
         while loop.flag is not None or self.iteration[depth] != loop.trips:
             if loop.flag is not None:
                 self.walk(loop.test, depth + 1)

@@ -1,6 +1,11 @@
-"""Static command lists: no callbacks, no data-dependent control flow. All launches are known.
+"""Static command lists: no callbacks, no work of the host. All launches are known.
 
     EXEC a; CMD_LOOP 3 times: EXEC b    ->      a, b, b, b at (kind, index, offset)
+
+Of a loop that may overrun (``op_args.CmdLoop``) a portion of iterations is such a list, with the
+commands before it. Then the host reads the condition once, and queues more portions if it holds.
+
+    EXEC a; CMD_LOOP while f: EXEC b; EXEC c     ->      a, 32 times b; read f;   c
 
 Such commands are queued without interpreting them. A driver that binds memory at each call
 (``links``) records them once. Otherwise, if the driver can, they are recorded once arguments come
@@ -14,12 +19,15 @@ is copied after the replay.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
+
+import numpy as np
 
 from fnx.backends.device.hcq import Command, Commands, QueuedLoop
 from fnx.backends.gpu.driver import (
     DeviceMemory,
+    HostBytes,
     LinkedLaunches,
     LoadedKernel,
     QueuedLaunch,
@@ -37,6 +45,7 @@ MAX_LAUNCHES = 1 << 14  # longest static launch list
 LONG_LIST = 256  # launches from which on a list is recorded at once: to queue each takes longer
 
 MemoryKey = tuple[DeviceMemory, ...]
+ReadSlot = Callable[[UOp], HostBytes]
 
 
 class LaunchInfo(Protocol):
@@ -114,8 +123,11 @@ class StaticLaunchPlan:
         self._can_record = True
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
-              arena: ArenaMemory | None) -> None:
-        """Queue all launches on this memory. Results in donated memory stay there."""
+              arena: ArenaMemory | None, is_first: bool = True) -> None:
+        """Queue all launches on this memory. Results in donated memory stay there.
+
+        Only the first list of a call may choose other memory for results.
+        """
         for kind, index in self.written:
             if kind != "arena":
                 (outs if kind == "out" else ins)[index].written()
@@ -129,9 +141,9 @@ class StaticLaunchPlan:
             self.driver.launch(self.records.linked,
                                (*arg_memory, *[piece.memory for piece in new_memory]))
             return
-        record = self._find_or_record(arg_memory, new_memory, {s.piece for s in ins},
-                                      [s.nbytes for s in outs]) \
-            if self._can_record else None
+        fixed = {s.piece for s in ins}.union(() if is_first else new_memory)
+        record = self._find_or_record(arg_memory, new_memory, fixed, [s.nbytes for s in outs],
+                                      is_first) if self._can_record else None
         if record is not None and record.launches is not None:
             self.driver.replay(record.launches)
             for i, substitute in record.substitutes.items():
@@ -141,11 +153,12 @@ class StaticLaunchPlan:
             self.driver.exec(launch)
 
     def _find_or_record(self, arg_memory: list[DeviceMemory], new_memory: list[PoolMemory],
-            fixed: set[PoolMemory], sizes: list[int]) -> _LaunchRecord | None:
+            fixed: set[PoolMemory], sizes: list[int], is_first: bool) -> _LaunchRecord | None:
         """Return the record of this memory, with launches recorded if it was seen before."""
         key, records = tuple(arg_memory), self.records.lru_records
         history = self.pool.result_history(tuple(sizes), MAX_RECORDS)
-        record, mismatches = self._find_match(key, new_memory, fixed, sizes)
+        record, mismatches = self._find_match(key, new_memory, fixed, sizes,
+                                              MAX_SUBSTITUTES if is_first else 0)
         if record is None:
             self._steer_to_earlier_call(new_memory, history, fixed)
             record = _LaunchRecord(key, [piece.memory for piece in new_memory])
@@ -168,7 +181,8 @@ class StaticLaunchPlan:
         return record
 
     def _find_match(self, key: MemoryKey, new_memory: list[PoolMemory], fixed: set[PoolMemory],
-                    sizes: list[int]) -> tuple[_LaunchRecord | None, list[int]]:
+                    sizes: list[int], max_substitutes: int
+                    ) -> tuple[_LaunchRecord | None, list[int]]:
         """Find the last memory seen with these arguments whose result memory is free now.
 
         Also return the results that differ from it, which have or may get substitute buffers.
@@ -177,7 +191,7 @@ class StaticLaunchPlan:
             if record.key != key:
                 continue
             mismatches = self.pool.steer(new_memory, record.fresh, fixed)
-            if len({*mismatches, *record.substitutes}) <= MAX_SUBSTITUTES and all(
+            if len({*mismatches, *record.substitutes}) <= max_substitutes and all(
                     i < len(sizes) and sizes[i] <= SMALL_COPY for i in mismatches):
                 return record, mismatches
         return None, []
@@ -251,14 +265,92 @@ class StaticLaunchPlan:
             self.records.drop(record)
 
 
-def static_launch_plan(commands: Commands, plans: Mapping[Command, LaunchInfo], pool: GpuPool
-                       ) -> StaticLaunchPlan | None:
-    """Return the static launch list of commands.
+class _Segment:
+    """Launches that are queued without a read, then those of a step of ``loop``, if there is one.
 
-    None for callbacks, conditions, loops of unknown length, and loops that are too long to unroll.
+    Attributes:
+        plans: launch lists, by whether the launches before the loop are included, and portion.
     """
-    launches: list[_StaticLaunch] = []
-    return StaticLaunchPlan(launches, pool) if _unroll(commands, plans, {}, 0, launches) else None
+
+    def __init__(self) -> None:
+        self.before: list[_StaticLaunch] = []
+        self.loop: QueuedLoop | None = None
+        self.step: list[_StaticLaunch] = []
+        self.plans: dict[tuple[bool, int], StaticLaunchPlan] = {}
+
+    def portions(self, read: ReadSlot) -> Iterator[int]:
+        """Yield how many steps of the loop to queue, until it has ended."""
+        return iter((0,)) if self.loop is None else \
+            loop_portions(self.loop, read, MAX_LAUNCHES // max(1, len(self.step)))
+
+
+class StaticProgram:
+    """A command list whose launches are static, but for how often loops at its top level run.
+
+    Args:
+        segments: its launches in order.
+        pool: the memory.
+    """
+
+    def __init__(self, segments: list[_Segment], pool: GpuPool) -> None:
+        self.segments, self.pool = segments, pool
+
+    def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
+              arena: ArenaMemory | None, read: ReadSlot,
+              register: Callable[[StaticLaunchPlan], None]) -> None:
+        """Queue all launches on this memory.
+
+        Args:
+            ins, outs, arena: the memory.
+            read: returns the bytes of a slot.
+            register: called with each new launch list.
+        """
+        is_first = True
+        for segment in self.segments:
+            has_begun = False
+            for portion in segment.portions(read):
+                key = not has_begun, portion
+                if key not in segment.plans:
+                    segment.plans[key] = StaticLaunchPlan(
+                        segment.before * key[0] + segment.step * portion, self.pool)
+                    register(segment.plans[key])
+                segment.plans[key].queue(ins, outs, arena, is_first)
+                is_first, has_begun = False, True
+
+
+def loop_portions(loop: QueuedLoop, read: ReadSlot, largest: int) -> Iterator[int]:
+    """Yield how many steps of a loop that may overrun to queue, until it has ended.
+
+    Each portion after the first has as many steps as all before it. The first one of the next loop
+    is as long as this loop was.
+    """
+    assert loop.flag is not None
+    portion, steps, word = min(loop.portion, largest), 0, 1
+    while word & 1:
+        yield portion
+        word = int(read(loop.flag)[:4].view(np.int32)[0])
+        steps += portion
+        portion = min(steps, largest)
+    loop.portion = 1 << (word >> 8).bit_length()
+
+
+def static_program(commands: Commands, plans: Mapping[Command, LaunchInfo], pool: GpuPool
+                   ) -> StaticProgram | None:
+    """Return the launches of commands.
+
+    None for callbacks, conditions that the host reads each time, and loops that are too long.
+    """
+    segments = [_Segment()]
+    for command in commands:
+        segment = segments[-1]
+        if isinstance(command, QueuedLoop) and command.may_overrun:
+            segment.loop = command
+            if not _unroll(command.body, plans, {0: 0}, 1, segment.step):
+                return None
+            segments.append(_Segment())
+        elif not _unroll((command,), plans, {}, 0, segment.before):
+            return None
+    return StaticProgram(segments, pool)
 
 
 def _unroll(commands: Commands, plans: Mapping[Command, LaunchInfo],

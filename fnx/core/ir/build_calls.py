@@ -22,7 +22,7 @@ result. The step may read nothing but its operands.
 
 >>> nothing = commands([])
 >>> cmd_loop(nothing, 3, "again").arg
-CmdLoop(name='again', trips=3, locs=(), strip_length=0)
+CmdLoop(name='again', trips=3, locs=(), strip_length=0, may_overrun=False)
 """
 
 from __future__ import annotations

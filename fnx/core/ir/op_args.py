@@ -524,12 +524,16 @@ class CmdLoop(Record):
 
     A kernel with a ``strip_length`` may return after that many steps of all its loops, a strip. It
     resumes there when it is run again, until the first word of its last operand is 0.
+
+    If it ``may_overrun``, iterations after the condition was false change nothing, and the flag is
+    an int32: bit 0 is the condition, the bits from 8 on are the iterations so far.
     """
 
     name: str
     trips: int | None
     locs: tuple[Location, ...] = ()
     strip_length: int = 0
+    may_overrun: bool = False
 
     @property
     def label(self) -> str:

@@ -55,7 +55,9 @@ REF, PARALLEL_RANGE, ID, LANES. The arg of a GPU PROGRAM is a ThreadGroup: its l
 
 from __future__ import annotations
 
-from fnx.core.ir import build, dtypes, ops
+from functools import reduce
+
+from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges, extent, value
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import KernelError
@@ -65,7 +67,12 @@ from fnx.lower.emit import interleave_groups, loop_peeling, stores
 from fnx.lower.emit.accumulators import Accumulators, CarriedValues
 from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.loop_nest import LoopNest, Statement, build_loop_nest
-from fnx.lower.emit.shared_memory import BarrierPlan, DoubleBuffers, thread_group
+from fnx.lower.emit.shared_memory import (
+    BarrierPlan,
+    DoubleBuffers,
+    thread_group,
+    threads_cooperate,
+)
 from fnx.lower.emit.stores import nontemporal_slots
 from fnx.lower.emit.update_runs import emit_runs, find_update, sample
 from fnx.lower.emit.values import Values
@@ -85,7 +92,7 @@ def emit_program(kernel: UOp, target: Target) -> UOp:
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
     lines = ProgramBuilder(target.fma, target.has_round, target.permute_bytes)
-    _Emitter(kernel, lines, nontemporal_slots(kernel, target), target).body(build_loop_nest(kernel))
+    _Emitter(kernel, lines, nontemporal_slots(kernel, target), target).kernel(kernel)
     return lines.program(thread_group(kernel))
 
 
@@ -102,6 +109,29 @@ class _Emitter:
         self.group = BarrierPlan(kernel) if any(
             r.arg.kind in ID_KINDS for s in kernel.src for r in s.ranges) else None
         self.guarded = 0  # open ranges in which some threads have no iteration
+
+    def kernel(self, kernel: UOp) -> None:
+        """Emit the loop nest of a KERNEL; nothing runs if the guards of all its STOREs forbid it.
+
+        In WGSL the threads of a group may not meet at a barrier inside a branch on memory.
+        """
+        nest = build_loop_nest(kernel)
+        guards = self._guards(kernel)
+        if not guards or self.target.kind == "wgsl" and threads_cooperate(kernel):
+            self.body(nest)
+            return
+        branch = self.values.branch(self.values.value(reduce(build.and_, guards)))
+        with self.values.conditions.assuming((guard, True) for guard in guards):
+            self.body(nest)
+        self.values.end_branch(branch)
+
+    def _guards(self, kernel: UOp) -> list[UOp]:
+        """Return the conditions on memory that all STOREs of a kernel for groups have in common."""
+        if self.group is None:
+            return []
+        first, *others = [accessors.conjuncts(accessors.validity(s)) for s in kernel.src]
+        return [c for c in first if not c.ranges and all(c in conditions for conditions in others)
+                and any(n.op is ops.LOAD for n in toposort([c]))]
 
     def body(self, inner: LoopNest, double_buffers: DoubleBuffers | None = None) -> None:
         """Emit the body of a loop.

@@ -110,6 +110,11 @@ class BarrierPlan:
         return items
 
 
+def threads_cooperate(kernel: UOp) -> bool:
+    """Whether the threads of a group exchange values."""
+    return any(n.op is ops.SHUFFLE_XOR or _is_shared(n) for n in toposort(kernel.src))
+
+
 def _statements(item: LoopNest | Statement) -> list[Statement]:
     return item.statements if isinstance(item, LoopNest) else [item]
 
