@@ -41,7 +41,8 @@ from fnx.core.support.target import Target
 # The target: the minimum that the standard guarantees, so that kernels for web pages can be
 # compiled for it, too.
 ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, max_buffers=8,
-             fma=False, has_64bit=False, vector_bits=32, vector_registers=64, max_chunks=1024)
+             branch_barriers=False, fma=False, has_64bit=False, vector_bits=32,
+             vector_registers=64, max_chunks=1024)
 # Mesa's CPU driver, which stops longer loops
 SOFTWARE_ADAPTER, MAX_LOOP_STEPS = "llvmpipe", (1 << 16) - 1
 SLAB, MAX_PIECE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least

@@ -123,7 +123,7 @@ def _launches(commands: UOp) -> list[KernelLaunch]:
     return launches
 
 
-_HOST_WORK = {ops.SORT: "a sort", ops.LINALG: "a factorization"}
+_HOST_WORK = {ops.LINALG: "a factorization"}
 
 
 def _unroll_launches(commands: UOp, iteration: dict[int, int],

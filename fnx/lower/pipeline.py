@@ -19,13 +19,13 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline unroll_linalg interleave_linalg complex_to_real plan_fft conv_input_gradient_to_contraction
-push_slice_through_reduce select_branches drop_stand_ins two_pass_scan simplify
-fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce attention
-split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
-promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets
-row_epilogues runtime_extents canonicalize choose tile split_global memory commands loop_kernels
-guarded_commands'
+'inline unroll_linalg interleave_linalg complex_to_real sort_by_network plan_fft
+conv_input_gradient_to_contraction push_slice_through_reduce select_branches drop_stand_ins
+two_pass_scan simplify fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather
+fuse_argreduce attention split_reduction split_concat_by_buffer_limit unique_results kernelize
+ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
+split_index_sets row_epilogues runtime_extents canonicalize choose tile split_global memory commands
+loop_kernels guarded_commands'
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ from fnx.lower.tensor.split_reduction import split_reduction
 complex_to_real = lazy_import("fnx.lower.tensor.complex_to_real", "complex_to_real")
 conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
+sort_by_network = lazy_import("fnx.lower.tensor.sort_by_network", "sort_by_network")
 plan_fft = lazy_import("fnx.lower.tensor.plan_fft", "plan_fft")
 push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
                                         "push_slice_through_reduce")
@@ -101,9 +102,9 @@ fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
                                     "fuse_loop_into_kernel")
 double_float_carries = lazy_import("fnx.lower.loops.double_float_carries", "double_float_carries")
 fold_transposes = lazy_import("fnx.lower.loops.fold_transposes", "fold_transposes")
-convert_loops = lazy_import("fnx.lower.loops.loop_kernels", "loop_kernels")
+loop_kernels = lazy_import("fnx.lower.loops.loop_kernels", "loop_kernels")
 is_candidate = lazy_import("fnx.lower.loops.loop_kernels", "is_candidate")
-guard_commands = lazy_import("fnx.lower.loops.guarded_commands", "guarded_commands")
+guarded_commands = lazy_import("fnx.lower.loops.guarded_commands", "guarded_commands")
 arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
                                        "promote_to_compute_dtype")
@@ -172,21 +173,14 @@ def fuse_loops(fn: UOp, target: Target) -> UOp:
     return lowered
 
 
-@wraps(convert_loops)
-def loop_kernels(commands: UOp, target: Target) -> UOp:
-    lowering = TARGET_LOWERINGS[target.kind]
-    if not lowering.loop_kernels:
-        return commands
-    converted: UOp = convert_loops(commands, target, partial(_tiled, target=target))
-    return converted
-
-
-@wraps(guard_commands)
-def guarded_commands(commands: UOp, target: Target) -> UOp:
-    if not TARGET_LOWERINGS[target.kind].guarded_commands:
-        return commands
-    guarded: UOp = guard_commands(commands, target, partial(_tiled, target=target))
-    return guarded
+def only_if(attribute: str, run: Callable[..., UOp], *more: Callable[..., UOp]
+            ) -> Callable[[UOp, Target], UOp]:
+    """Return a pass for the targets whose lowering has this attribute."""
+    @wraps(run)
+    def on_target(graph: UOp, target: Target) -> UOp:
+        return run(graph, target, *[partial(f, target=target) for f in more]) \
+            if getattr(TARGET_LOWERINGS[target.kind], attribute) else graph
+    return on_target
 
 
 def _tiled(kernel: UOp, target: Target) -> UOp:
@@ -250,6 +244,8 @@ TENSOR_PASSES = (
     Pass("interleave_linalg", lift_to_bodies(interleave_linalg), "tensor", "tensor",
          features=frozenset({ops.LINALG}), takes_target=True),
     Pass("complex_to_real", complex_to_real, "tensor", "tensor", features=COMPLEX),
+    Pass("sort_by_network", only_if("is_remote", lift_to_bodies(sort_by_network)), "tensor",
+         "tensor", features=frozenset({ops.SORT}), takes_target=True),
     Pass("plan_fft", plan_transforms, "tensor", "tensor", features=frozenset({ops.FFT}),
          takes_target=True),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
@@ -305,9 +301,9 @@ COMMAND_PASSES = (
     Pass("commands", build_block, "kernel", "command"),
 )
 LOOP_PASSES = (
-    Pass("loop_kernels", loop_kernels, "command", "command", features=frozenset({ops.CMD_LOOP}),
-         takes_target=True),
-    Pass("guarded_commands", guarded_commands, "command", "command",
+    Pass("loop_kernels", only_if("loop_kernels", loop_kernels, _tiled), "command", "command",
+         features=frozenset({ops.CMD_LOOP}), takes_target=True),
+    Pass("guarded_commands", only_if("is_remote", guarded_commands, _tiled), "command", "command",
          features=frozenset({ops.CMD_LOOP, ops.BRANCH}), takes_target=True),
 )
 

@@ -120,7 +120,8 @@ class TargetLowering(Record):
         native_programs: whether a SORT or an FFT_STEP is a native program, not run by NumPy.
         native_linalg: whether a LINALG is a native program, not run by the host's interpreter.
         loop_kernels: whether a CMD_LOOP of commands may be a kernel.
-        guarded_commands: whether the host is far from the conditions of loops and branches.
+        is_remote: whether the host shares no memory with the device, so it should neither sort nor
+            read conditions.
     """
 
     kinds: tuple[str, ...]
@@ -135,7 +136,7 @@ class TargetLowering(Record):
     native_programs: bool = False
     native_linalg: bool = False
     loop_kernels: bool = False
-    guarded_commands: bool = False
+    is_remote: bool = False
 
 
 # ---- passes over one kernel ---------------------------------------------------------------------
@@ -330,7 +331,7 @@ def gpu_lowering(render: Callable[[UOp], str], module: Callable[[str, str], str]
               Pass("narrow_indices", narrow_indices, "program", "program"),
               Pass("render", render, "program", "text")),
         module=module, extents=launch_extents, schedule_for_knobs=workgroups_for_knobs,
-        guarded_commands=True)
+        is_remote=True)
 
 
 # ---- devices that take kernels ------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
     jitted = fnx.jit(f)
     with override(device="interp"):
         want = fnx.tree.map(np.asarray, fnx.jit(f)(*args))
-    for _ in range(3):  # portions adapt
+    for _ in range(3):  # strips adapt
         got = fnx.tree.map(np.asarray, jitted(*args))
         fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
 

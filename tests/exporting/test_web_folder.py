@@ -24,7 +24,7 @@ from tests.exporting.test_graph_file import W, X
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-webgpu",
          "--use-webgpu-adapter=swiftshader"]
-HOST_DECIDES = {"while", "sort"}
+HOST_DECIDES = {"while"}
 FUNCTIONS = {**ALL, "narrow": lambda x: ALL["narrow"](x).astype(jnp.float32),
              "scan of parts of words": lambda x: fnx.lax.scan(
                  lambda c, r: (c * 3 + r, c - r), jnp.ones((4, 4), jnp.int16),

@@ -111,14 +111,14 @@ def run_linalg(arg: op_args.Linalg, memory: Sequence[np.ndarray[Any, Any]]) -> N
 class QueuedLoop:
     """A CMD_LOOP: runs ``body`` ``trips`` times, or while ``test`` writes true to ``flag``.
 
-    If it ``may_overrun``, a device queues ``portion`` iterations at once.
+    If it ``may_overrun``, a device queues ``strip`` iterations at once.
     """
 
-    __slots__ = ("body", "flag", "may_overrun", "name", "portion", "test", "trips")
+    __slots__ = ("body", "flag", "may_overrun", "name", "strip", "test", "trips")
 
     def __init__(self, node: UOp) -> None:
         self.name, self.trips = node.arg.label, node.arg.trips
-        self.may_overrun, self.portion = node.arg.may_overrun, 32
+        self.may_overrun, self.strip = node.arg.may_overrun, 32
         self.body = decode_commands(node.src[-1])
         self.test: Commands = decode_commands(node.src[0]) if len(node.src) > 1 else ()
         self.flag = node.src[1] if len(node.src) > 1 else None

@@ -49,7 +49,7 @@ from fnx.backends.gpu.static_launches import (
     MAX_LAUNCHES,
     LaunchRecords,
     StaticLaunchPlan,
-    loop_portions,
+    loop_strips,
     static_program,
 )
 from fnx.backends.gpu.transfer import send
@@ -249,8 +249,8 @@ class _Submission:
     def _loop(self, loop: QueuedLoop, depth: int) -> None:
         self.iteration[depth] = 0
         if loop.may_overrun:
-            for portion in loop_portions(loop, self.read, MAX_LAUNCHES):
-                for _ in range(portion):
+            for strip in loop_strips(loop, self.read, MAX_LAUNCHES):
+                for _ in range(strip):
                     self.walk(loop.body, depth + 1)
             return
         while loop.flag is not None or self.iteration[depth] != loop.trips:

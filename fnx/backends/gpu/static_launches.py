@@ -2,8 +2,8 @@
 
     EXEC a; CMD_LOOP 3 times: EXEC b    ->      a, b, b, b at (kind, index, offset)
 
-Of a loop that may overrun (``op_args.CmdLoop``) a portion of iterations is such a list, with the
-commands before it. Then the host reads the condition once, and queues more portions if it holds.
+Of a loop that may overrun (``op_args.CmdLoop``) a strip of iterations is such a list, with the
+commands before it. Then the host reads the condition once, and queues more strips if it holds.
 
     EXEC a; CMD_LOOP while f: EXEC b; EXEC c     ->      a, 32 times b; read f;   c
 
@@ -18,6 +18,7 @@ is copied after the replay.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -42,6 +43,7 @@ from fnx.core.ir.uop import UOp
 MAX_RECORDS = 8       # cached per command buffer, and earlier calls whose result memory is tried
 MAX_SUBSTITUTES = 4     # substitute buffers of a record
 MAX_LAUNCHES = 1 << 14  # longest static launch list
+MAX_STRIP_SECONDS = 0.3  # of a strip that may be followed by one of twice its length
 LONG_LIST = 256  # launches from which on a list is recorded at once: to queue each takes longer
 
 MemoryKey = tuple[DeviceMemory, ...]
@@ -269,7 +271,7 @@ class _Segment:
     """Launches that are queued without a read, then those of a step of ``loop``, if there is one.
 
     Attributes:
-        plans: launch lists, by whether the launches before the loop are included, and portion.
+        plans: launch lists, by whether the launches before the loop are included, and strip.
     """
 
     def __init__(self) -> None:
@@ -278,10 +280,10 @@ class _Segment:
         self.step: list[_StaticLaunch] = []
         self.plans: dict[tuple[bool, int], StaticLaunchPlan] = {}
 
-    def portions(self, read: ReadSlot) -> Iterator[int]:
+    def strips(self, read: ReadSlot) -> Iterator[int]:
         """Yield how many steps of the loop to queue, until it has ended."""
         return iter((0,)) if self.loop is None else \
-            loop_portions(self.loop, read, MAX_LAUNCHES // max(1, len(self.step)))
+            loop_strips(self.loop, read, MAX_LAUNCHES // max(1, len(self.step)))
 
 
 class StaticProgram:
@@ -308,30 +310,34 @@ class StaticProgram:
         is_first = True
         for segment in self.segments:
             has_begun = False
-            for portion in segment.portions(read):
-                key = not has_begun, portion
+            for strip in segment.strips(read):
+                key = not has_begun, strip
                 if key not in segment.plans:
                     segment.plans[key] = StaticLaunchPlan(
-                        segment.before * key[0] + segment.step * portion, self.pool)
+                        segment.before * key[0] + segment.step * strip, self.pool)
                     register(segment.plans[key])
                 segment.plans[key].queue(ins, outs, arena, is_first)
                 is_first, has_begun = False, True
 
 
-def loop_portions(loop: QueuedLoop, read: ReadSlot, largest: int) -> Iterator[int]:
+def loop_strips(loop: QueuedLoop, read: ReadSlot, largest: int) -> Iterator[int]:
     """Yield how many steps of a loop that may overrun to queue, until it has ended.
 
-    Each portion after the first has as many steps as all before it. The first one of the next loop
-    is as long as this loop was.
+    Each strip after the first has as many steps as all before it. The first one of the next loop
+    is as long as this loop was. As nothing interrupts a strip, it grows only while that takes
+    little time.
     """
     assert loop.flag is not None
-    portion, steps, word = min(loop.portion, largest), 0, 1
+    strip, steps, word, is_short = min(loop.strip, largest), 0, 1, True
     while word & 1:
-        yield portion
+        start = time.monotonic()
+        yield strip
         word = int(read(loop.flag)[:4].view(np.int32)[0])
-        steps += portion
-        portion = min(steps, largest)
-    loop.portion = 1 << (word >> 8).bit_length()
+        is_short = time.monotonic() - start < MAX_STRIP_SECONDS
+        steps += strip
+        loop.strip = strip = min(steps, largest) if is_short else strip
+    if is_short:
+        loop.strip = 1 << (word >> 8).bit_length()
 
 
 def static_program(commands: Commands, plans: Mapping[Command, LaunchInfo], pool: GpuPool

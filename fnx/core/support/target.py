@@ -29,6 +29,7 @@ class Target(Record):
         max_chunks: maximum number of parts into which a long reduction with few results is split.
         subgroup: number of neighboring threads that can exchange values; 0: not supported. Never
             affects how a sum associates.
+        branch_barriers: whether threads may meet at a barrier inside a branch on memory.
         async_copies: whether the target has asynchronous copies to shared memory.
         unit_names: names of its matrix units (core/ir/matrix_units.py), the preferred one first.
         max_buffers: maximum number of buffers that a kernel binds; 0: no limit.
@@ -57,6 +58,7 @@ class Target(Record):
     private: int = 0
     max_chunks: int = 64
     subgroup: int = 0
+    branch_barriers: bool = True
     async_copies: bool = False
     unit_names: tuple[str, ...] = ()
     max_buffers: int = 0

@@ -111,13 +111,10 @@ class _Emitter:
         self.guarded = 0  # open ranges in which some threads have no iteration
 
     def kernel(self, kernel: UOp) -> None:
-        """Emit the loop nest of a KERNEL; nothing runs if the guards of all its STOREs forbid it.
-
-        In WGSL the threads of a group may not meet at a barrier inside a branch on memory.
-        """
+        """Emit the loop nest of a KERNEL; nothing runs if guards of all STOREs forbid it."""
         nest = build_loop_nest(kernel)
         guards = self._guards(kernel)
-        if not guards or self.target.kind == "wgsl" and threads_cooperate(kernel):
+        if not guards or not self.target.branch_barriers and threads_cooperate(kernel):
             self.body(nest)
             return
         branch = self.values.branch(self.values.value(reduce(build.and_, guards)))

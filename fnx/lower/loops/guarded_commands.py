@@ -25,7 +25,7 @@ launches or buffers, stays as it is: the host reads the condition each time.
 >>> step = build_calls.exec_(kernel, [build_calls.slot("out", 0, 0, 4)], (), "step")
 >>> bodies = [build_calls.commands([step]), build_calls.commands([])]
 >>> branch = build_calls.branch(build_calls.slot("in", 0, 0, 4), bodies, "f")
->>> made = guarded_commands(build_calls.commands([branch]), Target("opencl"), lambda k: k)
+>>> made = guarded_commands(build_calls.commands([branch]), Target("gpu"), lambda k: k)
 >>> [(run.op, len(run.src[0].src[0].src)) for run in made.src]
 [(EXEC, 3)]
 """
@@ -88,10 +88,10 @@ class _Rewriter:
                 is_guarded = is_loop
             except NotFusable:
                 is_guarded = False
-                out.append(self._inside(command, depth + (command.op is ops.CMD_LOOP)))
+                out.append(self._rewrite_bodies(command, depth + (command.op is ops.CMD_LOOP)))
         return build_calls.commands(out)
 
-    def _inside(self, node: UOp, depth: int) -> UOp:
+    def _rewrite_bodies(self, node: UOp, depth: int) -> UOp:
         return node.with_operands(tuple([self.commands(s, depth) if s.op is ops.COMMANDS else s
                                          for s in node.src]))
 
