@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -218,6 +219,7 @@ class OpenClDriver(AbortableDriver):
                              vector_registers=64, max_chunks=1024)
         self.enqueues = self.copies = self.flushes = 0
         self._events: dict[int, int] = {}
+        self._arguments: dict[int, tuple[int, ...]] = {}  # of each kernel, as last set
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
         self.pinned = PinnedPool(self._pin, self.done, self.wait)
@@ -278,6 +280,7 @@ class OpenClDriver(AbortableDriver):
 
     def free(self, memory: int) -> None:
         """Release a buffer; the driver waits for queued work that uses it."""
+        self._arguments.clear()  # another buffer may get this handle
         self.cl.clReleaseMemObject(memory)
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
@@ -369,16 +372,17 @@ class OpenClDriver(AbortableDriver):
                                        0, None, None)
 
     def _set_arguments(self, kernel: int, launch: QueuedLaunch) -> None:
-        set_argument, index = self.cl.clSetKernelArg, 0
-        for memory, offset in launch.buffers:
-            set_argument(kernel, index, 8, byref(c_void_p(memory)))
-            set_argument(kernel, index + 1, 8, byref(c_uint64(offset)))
-            index += 2
-        for scalar in launch.scalars:
-            set_argument(kernel, index, 8, byref(ctypes.c_int64(scalar)))
-            index += 1
+        """Set the arguments that changed since the kernel was last launched."""
+        values = (*itertools.chain.from_iterable(launch.buffers), *launch.scalars)
         if launch.kernel.ends:
-            set_argument(kernel, index, 8, byref(c_void_p(self._abort_memory)))
+            values = (*values, self._abort_memory)
+        previous = self._arguments.get(kernel)
+        if values == previous:
+            return
+        self._arguments[kernel] = values
+        for i, value in enumerate(values):
+            if previous is None or value != previous[i]:
+                self.cl.clSetKernelArg(kernel, i, 8, byref(ctypes.c_int64(value)))
 
     def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord | None:
         """Record a command buffer in which each launch depends on the previous one.
@@ -418,6 +422,7 @@ class OpenClDriver(AbortableDriver):
         self.wait(self.signal())
         self.recording.clReleaseCommandBufferKHR(recorded.handle)
         for kernel in recorded.kernels:
+            self._arguments.pop(kernel, None)
             self.cl.clReleaseKernel(kernel)
 
     # ---- the timeline

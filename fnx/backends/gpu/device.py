@@ -111,11 +111,12 @@ def _result_sites(commands: Commands) -> dict[int, Location]:
 class GpuCommandBuffer(CommandBuffer):
     """Encoded commands: a launch plan for each EXEC."""
 
-    __slots__ = ("_arena", "_code", "_device", "_pool", "_sites", "commands", "plans", "program")
+    __slots__ = ("_arena", "_code", "_counts", "_device", "_pool", "_sites", "commands", "plans",
+                 "program")
 
     def __init__(self, device: GpuDevice, commands: Commands, code: Mapping[UOp, KernelCode],
                  arena: int) -> None:
-        self._device, self._arena = device, arena
+        self._device, self._arena, self._counts = device, arena, (-1, -1)
         self.commands, self._code = commands, code
         self._sites = _result_sites(commands)
         self._load()
@@ -141,7 +142,9 @@ class GpuCommandBuffer(CommandBuffer):
         """Queue the commands; returns when all are queued."""
         device = self._device
         device.reopen_if_lost()
-        check_arguments(self.commands, len(ins), len(outs))
+        if self._counts != (len(ins), len(outs)):  # of a call that was checked
+            check_arguments(self.commands, len(ins), len(outs))
+            self._counts = len(ins), len(outs)
         with device.lock:
             local_ins = [device.complete_transfer(storage) for storage in ins]
             with device.handle_faults(self):
