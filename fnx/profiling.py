@@ -38,7 +38,7 @@ from fnx.core.ir.kernel_code import Chunk, KernelRun, RunTrace
 from fnx.core.rewriting.peak_rates import PeakRates, high_limit_note
 from fnx.core.scope import scope, storage
 from fnx.core.support import events
-from fnx.core.support.errors import ArgumentError, Location, kernel_label
+from fnx.core.support.errors import ArgumentError, Location, check_folder, kernel_label
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.link import device_limits, record
@@ -296,6 +296,7 @@ class Profile(Generic[R]):
             names = ["kernels", *[f"worker {i}" for i in range(self.workers)]]
             events += [{"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": 1 + i,
                         "args": {"name": name}} for i, name in enumerate(names)]
+        check_folder(path)
         with open(path, "w") as file:
             json.dump({"traceEvents": events}, file)
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from fnx.as_jax.internal_names import INTERNAL
 from fnx.as_jax.placeholders import make_placeholder
-from fnx.core.support.errors import UnknownNameError, suggestion
+from fnx.core.support.errors import UnknownNameError
+from fnx.core.support.name_hints import suggestion
 
 _RECORDED = json.loads(files(__package__).joinpath("names.json").read_text())
 # module -> name -> [kind, its public name or None, the libraries that use it]

@@ -23,7 +23,8 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NoReturn
 
-from fnx.core.support.errors import NotBuiltError, suggestion
+from fnx.core.support.errors import NotBuiltError
+from fnx.core.support.name_hints import suggestion
 
 
 def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnx.core.support.errors import NotBuiltError, suggestion
+from fnx.core.support.errors import NotBuiltError
+from fnx.core.support.name_hints import suggestion
 from fnx.jaxprs import op_rows
 from fnx.jaxprs.primitive import built_in
 

@@ -48,7 +48,10 @@ def _to_rank4(x: ArrayLike) -> Array:
 def _check_operand(name: str, x: Array, shape: tuple[int | None, ...], dtype: Any) -> None:
     if x.ndim != len(shape) or any(n is not None and n != m for n, m in zip(shape, x.shape)):
         expected = tuple(["any" if n is None else n for n in shape])
-        raise ShapeError(f"expected {name} of shape {expected}, got {x.shape}")
+        raise ShapeError(f"expected {name} of shape {expected}, got {x.shape}",
+                         hint="axes are batch, length, heads, features; keys and values have the "
+                              "same shape, and the features of the queries" if x.ndim == 4 else
+                              "it has one number for each row of the batch")
     if x.dtype != dtype:
         raise DTypeError(f"expected {name} of {np.dtype(dtype)}, got {x.dtype}",
                          hint="convert it with .astype(...)")

@@ -27,8 +27,8 @@ from fnx.core.support.errors import (
     DTypeError,
     TracedValueError,
     lazy_module,
-    suggestion,
 )
+from fnx.core.support.name_hints import suggestion
 from fnx.saving import files, npz, safetensors
 
 __all__ = ["load", "save"]
@@ -46,7 +46,8 @@ def _find_format(path: Any) -> tuple[str, ModuleType]:
     name = os.fspath(path)
     module = _FORMATS.get(os.path.splitext(name)[1]) if isinstance(name, str) else None
     if module is None:
-        raise ArgumentError(f"expected a path that ends in {' or '.join(_FORMATS)}, got {name!r}")
+        raise ArgumentError(f"expected a path that ends in {' or '.join(_FORMATS)}, got {name!r}",
+                            hint="the suffix says the format: model.safetensors or model.npz")
     return name, module
 
 

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 from fnx.core.ir.dtypes import NDArray
-from fnx.core.support.errors import CheckpointError, MissingPathError, suggestion
+from fnx.core.support.errors import CheckpointError, MissingPathError, check_folder
+from fnx.core.support.name_hints import suggestion
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
@@ -31,11 +32,8 @@ def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
 
     If the path is a link, the link is replaced, and its target is unchanged.
     """
+    check_folder(path)
     folder, name = os.path.split(os.path.abspath(path))
-    if not os.path.exists(folder):
-        parent = os.path.dirname(path)
-        raise MissingPathError(f"expected a folder {parent} to write {name} into, got none",
-                               hint=f"make it first: os.makedirs({parent!r}, exist_ok=True)")
     folder_fd = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         if os.path.isdir(path) and not os.path.islink(path):
@@ -105,6 +103,8 @@ class MappedFile:
         self.path = path
         if not os.path.exists(path):
             raise _missing_file(path)
+        if os.path.isdir(path):
+            self.fail(0, "a regular file", "a folder")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no wait on a pipe
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):

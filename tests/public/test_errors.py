@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,3 +64,25 @@ def test_a_module_without_its_package_says_how_to_install_it(monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "fnx.torch", raising=False)
     with pytest.raises(fnx.errors.FnxError, match="package torch.*\n.*pip install 'torch'"):
         importlib.import_module("fnx.torch")
+
+
+def test_a_fault_in_an_installed_library_names_the_users_line(tmp_path: Path) -> None:
+    file = tmp_path / "site-packages" / "library.py"
+    code = compile("def apply(x, y):\n    return x + y\n", str(file), "exec")
+    library: dict[str, Any] = {}
+    exec(code, library)
+    with pytest.raises(fnx.errors.ShapeError) as caught:
+        library["apply"](jnp.ones(2), jnp.ones(3))  # the user's line
+    line = caught.tb.tb_lineno
+    first, second = str(caught.value).splitlines()[:2]
+    assert first.startswith(f"{file}:2: ")
+    assert second.endswith(f"test_errors.py:{line}") and second.startswith("  Called at ")
+    with pytest.raises(fnx.errors.ShapeError) as caught:
+        jnp.ones(2) + jnp.ones(3)
+    assert "Called at" not in str(caught.value)
+
+
+def test_names_of_code_for_jax_are_jaxs() -> None:
+    for owner, name in (("jax", "jax.tree.map"), ("fnx", "fnx.tree.map")):
+        error = errors.UnknownNameError(f"module '{owner}'", "tree_map", ("jit",), "")
+        assert str(error).endswith(f"did you mean {name!r}?")

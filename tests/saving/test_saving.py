@@ -212,6 +212,14 @@ def test_mistakes_name_leaf_and_cure(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="expected a folder") as caught:
         fnx.save(path.parent / "no" / path.name, {})
     assert "os.makedirs(" in caught.value.hint
+    for write in (fnx.profile(jnp.sin)(1.0).save,
+                  fnx.debug.visualize(jnp.ones((2, 2))).save):
+        with pytest.raises(fnx.errors.MissingPathError, match="expected a folder"):
+            write(path.parent / "no" / "other.json")
+    with pytest.raises(CheckpointError, match="a regular file, got a folder"):
+        (path.parent / "folder.npz").mkdir()
+        fnx.load(path.parent / "folder.npz")
+    (path.parent / "folder.npz").rmdir()
     with pytest.raises(FileNotFoundError, match="nor a folder"):
         fnx.load(path.parent / "no" / path.name)
     fnx.save(path, {"weight": jnp.ones((2, 3))})

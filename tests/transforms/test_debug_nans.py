@@ -58,6 +58,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "function of a function": (fnx.jit(fnx.nn.log_softmax), (X * np.inf,),
                                r"from log_softmax at \[0\] \(sub of inf and inf\)"),
     "no elements": (jnp.mean, (X[:0],), "mean: expected no NaN, got nan from mean\n"),
+    "bfloat16": (jnp.sqrt, (jnp.asarray(-X, "bfloat16"),), r"sqrt at \[0\] of -1"),
     "written": (fnx.jit(lambda x: jnp.full(3, np.nan) * x), (X,), r"from full at \[0\]\n"),
     "in a derivative": (fnx.jit(fnx.grad(lambda x: jnp.linalg.norm(x * 0) + jnp.sqrt(x).sum() * 0)),
                         (X * 0,), "in the derivative of sqrt"),

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
 
 from fnx.core.rewriting.dimensions import Dim
-from fnx.core.support.errors import ArgumentError, FnxError, suggestion
+from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.name_hints import suggestion
 
 PrecisionName: TypeAlias = Literal[
     "default", "high", "highest", "fastest", "float32", "tensorfloat32", "bfloat16"]

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.support.errors import ArgumentError, FnxError, suggestion
+from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.name_hints import suggestion
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
 

@@ -235,7 +235,7 @@ def origin_at(node: UOp, values: Mapping[UOp, NDArray], check: str,
     index, value = _first_bad(values[node], check)
     operands = [values[s] for s in node.src if s in values] if node.op in ops.ELEMENTWISE else []
     return Origin(what, index, value, tuple([
-        float(decode_values(x)[index]) for x in operands if x.dtype.kind == "f"]),
+        float(decode_values(x)[index]) for x in operands if decode_values(x).dtype.kind == "f"]),
         loops, loc, node.locs or call.locs)
 
 

@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from fnx.core.support.errors import ArgumentError, UnknownNameError, most_similar, suggestion
+from fnx.core.support.errors import ArgumentError, UnknownNameError
 from fnx.core.support.jax_flags import FIELD_OF, FIXED, INERT, check_flag, unknown_flag
+from fnx.core.support.name_hints import most_similar, suggestion
 from fnx.core.support.record import Record
 
 _BOOL_NAMES = {"1": True, "true": True, "yes": True, "on": True,

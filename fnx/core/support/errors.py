@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.support.line_visits import recording
-from fnx.core.support.name_hints import CURES_OF_MODULES, SYNONYMS
+from fnx.core.support.name_hints import CURES_OF_MODULES, SYNONYMS, suggestion
 from fnx.core.support.process import load
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
@@ -48,6 +48,19 @@ def user_location(skip: int = 1) -> Location | None:
     while frame is not None and not is_command(frame):
         frame = frame.f_back
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _caller_of_library(loc: Location | None) -> Location | None:
+    """Return the line that called into the installed library that a location is in, else None."""
+    frame: FrameType | None = sys._getframe(2) if loc and _in_library(loc[0]) else None
+    while frame is not None and (is_internal(name := frame.f_code.co_filename)
+                                 or _in_library(name)):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _in_library(file: str) -> bool:
+    return f"{os.sep}site-packages{os.sep}" in file
 
 
 def is_command(frame: FrameType) -> bool:
@@ -164,6 +177,7 @@ class FnxError(Exception):
         locs: candidate lines: those of a node, which may come from several functions.
 
     Attributes:
+        caller: the user's line that called the installed library that ``loc`` is in, if it is.
         open_transforms: the transforms that were open, the innermost first, each with the user's
             line.
     """
@@ -174,6 +188,7 @@ class FnxError(Exception):
         self.hint = hint
         self.locs = tuple(locs)
         self.loc = loc or choose_location(locs) or user_location(2)
+        self.caller = _caller_of_library(self.loc)
         self.open_transforms = tuple(_open_transforms())
         super().__init__(message)
 
@@ -192,6 +207,8 @@ class FnxError(Exception):
 
     def __str__(self) -> str:
         text = f"{format_location(self.loc)}: {self.message}" if self.loc else self.message
+        if self.caller:
+            text += f"\n  Called at {format_location(self.caller)}"
         if self.open_transforms:
             text += f"\n  Inside {_format_transforms(self.open_transforms)}"
         text += f"\n  Fix: {self.hint}" if self.hint else ""
@@ -251,6 +268,14 @@ class CheckpointError(FnxError, ValueError):
 
 class MissingPathError(FnxError, FileNotFoundError):
     """A file that is to be read, or the folder of one that is to be written, does not exist."""
+
+
+def check_folder(path: Any) -> None:
+    """Raise if the folder of a file that is to be written does not exist."""
+    folder, name = os.path.split(os.fspath(path))
+    if folder and not os.path.exists(folder):
+        raise MissingPathError(f"expected a folder {folder} to write {name} into, got none",
+                               hint=f"make it first: os.makedirs({folder!r}, exist_ok=True)")
 
 
 class ModelError(FnxError, ValueError):
@@ -400,10 +425,15 @@ class UnknownNameError(FnxError, AttributeError):
         short = synonym.rpartition(".")[2]
         synonym = short if short in known else synonym
         cure = CURES_OF_MODULES.get(self._in_module) or (
-            f"did you mean {synonym!r}?" if synonym in known or "." in synonym else
+            f"did you mean {self._of_owner(synonym)!r}?" if synonym in known or "." in synonym else
             CURES_OF_MODULES.get(self.missing) or suggestion(self.missing, known))
         self.hint = self.hint or cure or self.otherwise
         return super().__str__()
+
+    def _of_owner(self, synonym: str) -> str:
+        """Return a name of fnx's as code written for JAX has it, if it is such code."""
+        return synonym.replace("fnx.", "jax.") if self.message.startswith("module 'jax") else \
+            synonym
 
 
 class MissingName:
@@ -430,55 +460,6 @@ def set_missing_names(cls: type, owner: str, cures: Mapping[str, str]) -> None:
     """Let a class say what to write in place of names that it does not have."""
     for name, cure in cures.items():
         setattr(cls, name, MissingName(owner, name, cure))
-
-
-_EDIT_WEIGHT = 1.4  # letters that an edit counts: "foo" is not like "floor", "vampp" is like "vmap"
-_SWAP_COST = 0.7  # of two neighbouring letters that change places, in edits
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """Suggest the most similar name, or "".
-
-    >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
-    ("did you mean 'axis'?", '')
-    """
-    best = most_similar(names, name)
-    return f"did you mean {best!r}?" if best and similarity(best, name) > 0.5 else ""
-
-
-def most_similar(names: Iterable[str], name: str) -> str:
-    """Return the most similar of some names, or "" if there are none."""
-    return max(names, key=lambda other: similarity(other, name), default="")
-
-
-def similarity(a: str, b: str) -> float:
-    """Return how similar two words are, from 0 to 1, by their letter pairs or by edits."""
-    a, b = a.lower(), b.lower()
-    edits = _EDIT_WEIGHT * _edit_distance(a, b) / max(len(a), len(b), 1)
-    return max(_shared_pairs(a, b), 1 - edits)
-
-
-def _shared_pairs(a: str, b: str) -> float:
-    """Return the fraction of letter pairs that two words share (the Dice coefficient)."""
-    pairs_a, pairs_b = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
-    return 2 * len(pairs_a & pairs_b) / (len(pairs_a) + len(pairs_b))
-
-
-def _edit_distance(a: str, b: str) -> float:
-    """Return the least cost of insertions, deletions, replacements and swaps of neighbours.
-
-    >>> _edit_distance("gard", "grad"), _edit_distance("axs", "axis")
-    (0.7, 1.0)
-    """
-    before, row = [0.0] * (len(b) + 1), [float(j) for j in range(len(b) + 1)]
-    for i, left in enumerate(a):
-        before, above, row = row, before, [i + 1.0]
-        for j, right in enumerate(b):
-            cost = min(before[j] + (left != right), before[j + 1] + 1, row[j] + 1)
-            if i and j and left != right and a[i - 1] == right and b[j - 1] == left:
-                cost = min(cost, above[j - 1] + _SWAP_COST)
-            row.append(cost)
-    return row[-1]
 
 
 def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str] = (),

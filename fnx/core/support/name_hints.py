@@ -10,19 +10,21 @@ the function under a transform.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 SYNONYMS: Mapping[str, str] = {
     "avg": "average", "backward": "fnx.grad", "bmm": "matmul", "cat": "concatenate",
     "clamp": "clip", "contiguous": "copy", "cpu": "fnx.device_put",
-    "detach": "fnx.lax.stop_gradient", "dim": "ndim", "div": "divide",
-    "expand": "fnx.numpy.broadcast_to", "gaussian": "normal", "log_softmax": "fnx.nn.log_softmax",
+    "detach": "fnx.lax.stop_gradient", "detect_anomaly": "fnx.debug_nans", "dim": "ndim",
+    "div": "divide", "expand": "fnx.numpy.broadcast_to", "gaussian": "normal",
+    "load_checkpoint": "fnx.load", "log_softmax": "fnx.nn.log_softmax",
     "logsumexp": "fnx.nn.logsumexp", "manual_seed": "key", "masked_fill": "fnx.numpy.where",
     "mm": "matmul", "mul": "multiply", "norm": "fnx.numpy.linalg.norm", "numel": "size",
     "numpy": "numpy.asarray(x)", "one_hot": "fnx.nn.one_hot", "permute": "transpose",
-    "rand": "uniform", "randn": "normal", "relu": "fnx.nn.relu", "seed": "key",
-    "sigmoid": "fnx.nn.sigmoid", "softmax": "fnx.nn.softmax", "sub": "subtract",
-    "to": "fnx.device_put", "tree_map": "fnx.tree.map", "unsqueeze": "fnx.numpy.expand_dims"}
+    "rand": "uniform", "randn": "normal", "relu": "fnx.nn.relu", "save_checkpoint": "fnx.save",
+    "seed": "key", "sigmoid": "fnx.nn.sigmoid", "softmax": "fnx.nn.softmax",
+    "sub": "subtract", "to": "fnx.device_put", "tree_map": "fnx.tree.map",
+    "unsqueeze": "fnx.numpy.expand_dims"}
 
 
 def _rows(text: str) -> dict[str, str]:
@@ -220,3 +222,54 @@ a condition that ends it
     debug_nans jax_debug_nans: write with fnx.debug_nans():, or set fnx.config.check = "nan"
     debug_infs jax_debug_infs: write with fnx.debug_infs():, or set fnx.config.check = "inf"
     """)
+
+
+# ---- similar names
+
+_EDIT_WEIGHT = 1.4  # letters that an edit counts: "foo" is not like "floor", "vampp" is like "vmap"
+_SWAP_COST = 0.7  # of two neighbouring letters that change places, in edits
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Suggest the most similar name, or "".
+
+    >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
+    ("did you mean 'axis'?", '')
+    """
+    best = most_similar(names, name)
+    return f"did you mean {best!r}?" if best and similarity(best, name) > 0.5 else ""
+
+
+def most_similar(names: Iterable[str], name: str) -> str:
+    """Return the most similar of some names, or "" if there are none."""
+    return max(names, key=lambda other: similarity(other, name), default="")
+
+
+def similarity(a: str, b: str) -> float:
+    """Return how similar two words are, from 0 to 1, by their letter pairs or by edits."""
+    a, b = a.lower(), b.lower()
+    edits = _EDIT_WEIGHT * _edit_distance(a, b) / max(len(a), len(b), 1)
+    return max(_shared_pairs(a, b), 1 - edits)
+
+
+def _shared_pairs(a: str, b: str) -> float:
+    """Return the fraction of letter pairs that two words share (the Dice coefficient)."""
+    pairs_a, pairs_b = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
+    return 2 * len(pairs_a & pairs_b) / (len(pairs_a) + len(pairs_b))
+
+
+def _edit_distance(a: str, b: str) -> float:
+    """Return the least cost of insertions, deletions, replacements and swaps of neighbours.
+
+    >>> _edit_distance("gard", "grad"), _edit_distance("axs", "axis")
+    (0.7, 1.0)
+    """
+    before, row = [0.0] * (len(b) + 1), [float(j) for j in range(len(b) + 1)]
+    for i, left in enumerate(a):
+        before, above, row = row, before, [i + 1.0]
+        for j, right in enumerate(b):
+            cost = min(before[j] + (left != right), before[j + 1] + 1, row[j] + 1)
+            if i and j and left != right and a[i - 1] == right and b[j - 1] == left:
+                cost = min(cost, above[j - 1] + _SWAP_COST)
+            row.append(cost)
+    return row[-1]

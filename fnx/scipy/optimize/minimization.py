@@ -17,7 +17,8 @@ from fnx.core.array import arguments
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_float
-from fnx.core.support.errors import ArgumentError, ShapeError, suggestion
+from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.name_hints import suggestion
 from fnx.lax.control_flow import fori_loop, while_loop
 from fnx.scipy.optimize.line_search import search_line
 from fnx.transforms.grad import value_and_grad

@@ -33,8 +33,8 @@ from fnx.core.support.errors import (
     PlacementError,
     StaticArgumentError,
     format_location,
-    suggestion,
 )
+from fnx.core.support.name_hints import suggestion
 from fnx.core.tracing.state import State, StateUsedError
 from fnx.core.tracing.trace import function_name
 

@@ -165,8 +165,9 @@ class TraceCache(Generic[T]):
             self._retraces[name_part] += not scope.is_open()
             if self._retraces[name_part] == WARN_AFTER and not scope.is_open():
                 warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because its "
-                     f"arguments differed ({why} now): pad arrays to a few shapes, pass a static "
-                     "argument as an array, or use a function for each", RuntimeWarning)
+                     f"arguments differed ({why} now): pad arrays to a few shapes, declare lengths "
+                     "that vary by jit(dynamic=), pass a static argument as an array, or use a "
+                     "function for each", RuntimeWarning)
 
     def record_miss(self, why: str) -> None:
         """Add why a trace did not hold for a call."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.levels.nan_debugger import decode_values
+from fnx.core.support.errors import check_folder
 from fnx.transforms.inspect.step_views import summarize
 
 _RAMP = ".:-=+*#%@"  # characters from the least to the largest value; " " is not finite
@@ -48,6 +49,7 @@ class Picture:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to an SVG file."""
+        check_folder(path)
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.svg())
 

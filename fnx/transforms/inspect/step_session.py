@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from fnx.core.levels.nan_debugger import decode_values, is_bad
 from fnx.core.scope import scope
 from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError
+from fnx.core.support.name_hints import suggestion
 from fnx.core.tracing.line_recorder import LineRecorder
 from fnx.core.tracing.trace import ClosedFunction, function_name, trace
 from fnx.transforms.dispatch.signature import ArgFlattener
@@ -34,6 +35,14 @@ from fnx.transforms.inspect.step_values import ForwardValues, FrameValues, Trace
 from fnx.transforms.inspect.step_views import Step
 
 KINDS = "derivative of ", "tangent of "
+
+
+class Variables(dict[str, Any]):
+    """Variables by name; for another name, the error says which there are."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        cure = suggestion(name, self) or f"there are {', '.join(self) or 'none'}"
+        raise KeyError(f"no variable {name!r} has a value at this line: {cure}")
 
 
 class StepSession:
@@ -219,7 +228,7 @@ class StepSession:
     def variables(self) -> dict[str, Any]:
         """The variables of the function at the current step: NumPy arrays, and the Python numbers
         and strings of the trace."""
-        return self.frames[-1][1] if self.current is not None else {}
+        return Variables(self.frames[-1][1] if self.current is not None else {})
 
     @property
     def frames(self) -> list[tuple[str, dict[str, Any]]]:

@@ -169,6 +169,14 @@ def test_a_result_with_a_nan_says_how_to_find_it() -> None:
         assert (hint in repr(session)) is has_nan
 
 
+def test_a_misspelt_variable_is_suggested() -> None:
+    session = fnx.debug.step(lambda mask: jnp.log(mask) + 1)(1.0)
+    session.step()
+    with pytest.raises(KeyError, match="no variable 'maks' .*: did you mean 'mask'"):
+        session.variables["maks"]
+    assert session.variables.get("maks") is None
+
+
 def test_commands_of_pythons_debugger() -> None:
     def f(x: Any) -> Any:
         n = x + 1
