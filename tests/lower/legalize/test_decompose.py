@@ -63,9 +63,9 @@ def test_float32_is_within_2_ulp(op: Op, target: Target) -> None:
 @pytest.mark.parametrize("t", [np.float32, np.float64])
 @pytest.mark.parametrize("op", UNARY, ids=str)
 def test_limits_are_reached_without_underflow(op: Op, t: Any) -> None:
-    """A product that rounds to 0 takes a processor more than a hundred cycles: masked scores are
-    -inf, and their exp is 0."""
-    x = np.array([0.0, -np.inf, np.inf, -1e3, 1e3], t)
+    """A product that is subnormal or rounds to 0 takes a processor more than a hundred cycles:
+    masked scores are -inf, and their exp is 0; that of -90 is subnormal in float32."""
+    x = np.array([0.0, -np.inf, np.inf, -90, -1e3, 1e3], t)
     decomposed(op, x, target=UNFUSED, under="raise")
 
 

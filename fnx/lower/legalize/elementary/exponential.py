@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core.ir import dtypes, ops
-from fnx.core.ir.expr import Expr, mulacc, polynomial, where
+from fnx.core.ir.expr import Expr, maximum, mulacc, polynomial, where
 from fnx.core.ir.ops import Op
 from fnx.lower.legalize.elementary.floats import (
     LN2_32,
@@ -124,33 +124,35 @@ def _exp_with_exponent(x: Expr) -> tuple[Expr, Expr]:
 
 def exp(x: Expr) -> Expr:
     """e**x"""
-    least, greatest = _EXP_RANGE[x.dtype]
-    a = clamp(x, least, greatest)
+    a = clamp(x, *_EXP_RANGE[x.dtype])
     n, p = _exp_with_exponent(a)
-    return _scale_by_power(p, n, a, least)
+    return _scale_by_power(p, n, a)
 
 
 def exp2(x: Expr) -> Expr:
     """2**x of float32; exact for integers."""
-    least, greatest = _EXP2_RANGE
-    a = clamp(x, least, greatest)
+    a = clamp(x, *_EXP2_RANGE)
     shifted = a + rounder(a.dtype)
     f = a - (shifted - rounder(a.dtype))
-    return _scale_by_power(mulacc(f, polynomial(EXP2_32, f), 1.0), shifted.bits(), a, least)
+    return _scale_by_power(mulacc(f, polynomial(EXP2_32, f), 1.0), shifted.bits(), a)
 
 
-def _scale_by_power(p: Expr, n: Expr, a: Expr, least: float) -> Expr:
-    """Return p * 2**n of the operand a, which may be subnormal or overflow; 0 if a <= least.
+def _scale_by_power(p: Expr, n: Expr, a: Expr) -> Expr:
+    """Return p * 2**n of the operand a, which may be subnormal or overflow.
 
-    A product that rounds to 0 takes a processor more than a hundred cycles; one by 0 does not. So
-    masked scores, which are -inf, cost what others do.
+    A product that is subnormal takes a processor more than a hundred cycles. So a negative
+    exponent is raised by ``lift``, and lowered again as an integer. What is subnormal then is
+    rounded by adding a power of two whose last bit is the smallest subnormal number; of both
+    integers the right one is the greater.
     """
     form, negative = p.dtype, a < 0.0
     lift = (form.bias + 1) // 2
     offset = where(negative, n.like(form.bias + lift << form.mantissa),
                    form.bias - 1 << form.mantissa)
-    scale = where(negative, where(a <= least, p.like(0.0), 2.0 ** -lift), 2.0)
-    return p * _power_of_two(n, offset, p) * scale
+    scaled = p * _power_of_two(n, offset, p)
+    rounded = (scaled + 2.0 ** (1 - form.bias + lift)).bits() - (1 + lift << form.mantissa)
+    lowered = maximum(rounded, scaled.bits() - (lift << form.mantissa))
+    return where(negative, lowered.bitcast(form), scaled * 2.0)
 
 
 def expm1(x: Expr) -> Expr:
