@@ -82,7 +82,8 @@ def constrain(x: Array, sharding: Sharding) -> Array:
     if not scope.is_open() and x._storage is not None:
         return move(x, sharding)
     placement_for(sharding)
-    label = f"{_LABEL}{sharding!r})"
+    devices = ", ".join([f"{d.platform}:{d.id}" for d in sharding.mesh.devices.flat])
+    label = f"{_LABEL}{sharding!r} on {devices})"
     _constraints[label] = sharding
     node = x._node
     identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)

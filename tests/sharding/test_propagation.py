@@ -117,3 +117,11 @@ def test_a_picture_shows_who_has_what(mesh: Mesh, capsys: pytest.CaptureFixture[
         "┌─────┬─────┐", "│CPU 0│CPU 1│", "├─────┼─────┤"]
     with pytest.raises(ShapeError, match="1 or 2 axes"):
         fnx.debug.visualize_array_sharding(jnp.ones((2, 2, 2)))
+
+
+def test_constraints_over_meshes_of_other_devices_are_not_the_same() -> None:
+    first, last = [Mesh(np.array(fnx.devices()[i:i + 4]), ("a",)) for i in (0, 4)]
+    functions = [fnx.jit(lambda x, mesh=mesh: lax.with_sharding_constraint(
+        x * 2, NamedSharding(mesh, P("a")))) for mesh in (first, last)]
+    for mesh, f in [*zip((first, last), functions), (first, functions[0])]:
+        assert f(jnp.ones(8)).sharding == NamedSharding(mesh, P("a"))
