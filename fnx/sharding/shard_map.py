@@ -59,9 +59,9 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
         ArgumentError: no mesh, a spec with other axes, or a result that may differ between devices.
         ShapeError: an argument that its spec does not divide.
 
-    >>> import fnx.lax as lax, fnx.numpy as jnp
-    >>> total = shard_map(lambda x: lax.psum(x, "x"), mesh=make_mesh((1,), ("x",)),
-    ...                   in_specs=PartitionSpec("x"), out_specs=PartitionSpec())
+    >>> import fnx, fnx.lax as lax, fnx.numpy as jnp
+    >>> total = shard_map(lambda x: lax.psum(x, "x"), mesh=fnx.make_mesh((1,), ("x",)),
+    ...                   in_specs=fnx.P("x"), out_specs=fnx.P())
     >>> total(jnp.ones(2))
     Array([1., 1.], dtype=float32)
     """
