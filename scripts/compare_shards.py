@@ -18,12 +18,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.sharding import programs  # noqa: E402
+from tests.sharding import inner_derivatives, programs  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "shards.json"
+GOLDEN_DERIVATIVES = GOLDEN.with_name("shard_derivatives.json")
 
 
 def answer_as_jax(seeds: range, path: str) -> None:
@@ -35,20 +38,22 @@ def answer_as_jax(seeds: range, path: str) -> None:
         checked = programs.run(jax, program)
         unchecked = programs.run(jax, program, False) if "value" in checked.errors else None
         out[seed] = tuple(checked), None if unchecked is None else tuple(unchecked)
-    Path(path).write_bytes(pickle.dumps(out))
+    inner = {name: inner_derivatives.run(jax, name) for name in inner_derivatives.PROGRAMS}
+    Path(path).write_bytes(pickle.dumps((out, inner)))
 
 
-def answers_of_jax(seeds: range) -> dict[int, tuple[programs.Outcome, programs.Outcome | None]]:
-    """Return the outcomes of JAX from a child process."""
+def answers_of_jax(seeds: range) -> tuple[
+        dict[int, tuple[programs.Outcome, programs.Outcome | None]], dict[str, np.ndarray]]:
+    """Return the outcomes of JAX from a child process, and those of the inner derivatives."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "answers")
         flags = "--xla_force_host_platform_device_count=8"
         subprocess.run([sys.executable, __file__, str(len(seeds)), "--from", str(seeds.start),
                         "--jax", path], env={**os.environ, "XLA_FLAGS": flags}, check=True)
-        found = pickle.loads(Path(path).read_bytes())
+        found, inner = pickle.loads(Path(path).read_bytes())
     return {seed: (programs.Outcome(*checked),
                    None if unchecked is None else programs.Outcome(*unchecked))
-            for seed, (checked, unchecked) in found.items()}
+            for seed, (checked, unchecked) in found.items()}, inner
 
 
 def main() -> int:
@@ -63,11 +68,13 @@ def main() -> int:
     if options.jax:
         answer_as_jax(seeds, options.jax)
         return 0
-    answers = answers_of_jax(seeds)
+    answers, inner = answers_of_jax(seeds)
     if options.record:
         lines = [f'"{seed}": {json.dumps(programs.summary(*pair))}'
                  for seed, pair in answers.items()]
         GOLDEN.write_text("{" + ",\n".join(lines) + "}\n")
+        lines = [f'"{name}": {json.dumps(x.round(6).tolist())}' for name, x in inner.items()]
+        GOLDEN_DERIVATIVES.write_text("{" + ",\n".join(lines) + "}\n")
         return 0
     import fnx
     fnx.config.cpu_devices = 8
@@ -80,8 +87,14 @@ def main() -> int:
         for line in programs.differences(ours, checked, unchecked):
             wrong += 1
             print(f"seed {seed}: {line}\n    {programs.draw(seed)}")
-    print(f"{len(answers)} programs: {values} have values, of which JAX's check of replication "
-          f"refuses {proved}; {errors} are refused by both; {wrong} differences")
+    for name, theirs in inner.items():
+        ours = inner_derivatives.run(fnx, name)
+        if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=2e-4, atol=2e-5):
+            wrong += 1
+            print(f"derivative inside, {name}: {ours}, JAX: {theirs}")
+    print(f"{len(inner)} derivatives inside; {len(answers)} programs: {values} have values, of "
+          f"which JAX's check of replication refuses {proved}; {errors} are refused by both; "
+          f"{wrong} differences")
     return int(wrong > 0)
 
 

@@ -314,6 +314,20 @@ def _build_axis_index(*, axis_name: Hashable) -> Array:
     return Array(build.axis_index(scope.named_axis(axis_name)))
 
 
+def _summed_or_varying(node: UOp) -> View:
+    return View(built_in(node.op.name.lower()), node.src, {"axis_name": node.arg.name})
+
+
+def _build_pvary_like(x: Any, like: Any, *, axis_name: Hashable) -> Array:
+    return Array(build.pvary_like(asarray(x)._node, asarray(like)._node,
+                                  scope.named_axis(axis_name)))
+
+
+def _build_psum_like(x: Any, like: Any, *, axis_name: Hashable) -> Array:
+    return Array(build.psum_like(asarray(x)._node, asarray(like)._node,
+                                 scope.named_axis(axis_name)))
+
+
 def _barrier(node: UOp) -> View | None:
     return View(built_in("optimization_barrier"), node.src, {}) if len(node.src) == 1 else None
 
@@ -394,6 +408,7 @@ _BUILDERS: dict[str, Callable[..., Array]] = {
     "broadcast_in_dim": _broadcast_in_dim, "transpose": _build_transpose, "pad": _build_pad,
     "slice": slice_by_params, "rev": _build_rev, "concatenate": _build_concatenate,
     "all_gather": _build_all_gather, "axis_index": _build_axis_index,
+    "pvary_like": _build_pvary_like, "psum_like": _build_psum_like,
     "iota": _build_iota, "stop_gradient": _build_stop_gradient}
 for _name, _build in _BUILDERS.items():
     define(_name, _build)
@@ -405,6 +420,7 @@ ROWS: dict[Op, Callable[[UOp], View | None]] = {
     ops.PERMUTE: _permute, ops.PAD: _pad, ops.SHRINK: _shrink, ops.FLIP: _flip,
     ops.GATHER: gather_row, ops.SCATTER: scatter_row, ops.BARRIER: _barrier,
     ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index,
+    ops.PVARY_LIKE: _summed_or_varying, ops.PSUM_LIKE: _summed_or_varying,
     ops.CONCAT: _concat, ops.IOTA: _iota, ops.STOP_GRADIENT: _stop_gradient, ops.REDUCE: _reduce,
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.ir import build, dtypes
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, ShapeError
@@ -82,6 +82,22 @@ class AxisGroups:
         for group in self.groups:
             members[group] = group
         return take_first_axis(out, self.lookup(members))
+
+    def varying(self, x: UOp) -> UOp:
+        """Return x as a value that varies along the axes, where derivatives ask for that."""
+        for axis in self.axes:
+            if axis.sums_cotangents:
+                x = build.pvary_like(x, build.axis_index(axis), axis)
+        return x
+
+    def psum(self, x: UOp) -> UOp:
+        """Return the sum of x over all elements, or those of this element's group."""
+        if self.groups is not None or not all(axis.sums_cotangents for axis in self.axes):
+            return build.reduce(self.all_gather(x), ops.ADD, (0,))
+        x = self.varying(x)
+        for axis in reversed(self.axes):  # the same value, whose cotangent is the same for each
+            x = build.psum_like(x, build.const(0, dtypes.int32), axis)
+        return x
 
     def group_index(self) -> UOp:
         """Return the index of this element within its group."""

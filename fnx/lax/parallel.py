@@ -63,7 +63,7 @@ def psum(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -
         array = asarray(x)
         if array._dtype.is_bool:
             array = Array(build.cast(array._node, dtypes.int32))
-        out = Array(build.reduce(named_axis.all_gather(array._node), ops.ADD, (0,)), array.weak)
+        out = Array(named_axis.psum(array._node), array.weak)
         return record(out, "psum", over_axes(psum), array._node, **named_axis.params("axes"))
 
     return tree.map(sum_leaf, x)
@@ -123,7 +123,7 @@ def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = N
 
     def gather(x: Array) -> Array:
         at = axes.normalize_axis(axis, x.ndim + (not tiled))
-        out = move_gathered_axis(named_axis.all_gather(x._node), at)
+        out = move_gathered_axis(named_axis.varying(named_axis.all_gather(x._node)), at)
         if tiled:
             shape = x.shape
             out = build.reshape(out, (*shape[:at], named_axis.size * shape[at], *shape[at + 1:]))

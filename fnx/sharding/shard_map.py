@@ -229,6 +229,7 @@ class _OverAxis(Vmapped[..., Any]):
                  in_axes: tuple[int | None, ...], size: int) -> None:
         super().__init__(f, in_axes=in_axes, out_axes=0, axis_name=name, axis_size=size)
         self._results, self._check = results, check
+        self._sums_cotangents = check
         self._name = results.name
 
     def _out(self, node: tuple[UOp, bool], axis: int | None, aval: Aval, out_tree: tree.TreeDef,

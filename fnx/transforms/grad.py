@@ -31,6 +31,7 @@ from fnx.transforms.autodiff.arguments import (
     fix_others,
     flatten_args,
     resolve_argnums,
+    with_summed_cotangents,
 )
 from fnx.transforms.autodiff.reverse import pullback_steps
 from fnx.transforms.autodiff.rules import Cotangent
@@ -121,8 +122,9 @@ class _ValueAndGradient(Transformed[P, R]):
         check_inputs(self.kind, holomorphic, layout)
         inputs = [x for x in leaves if x._dtype.is_inexact]
         values = [x._node for x in inputs]
-        traced = trace(fix_others(self._f, args, kwargs, wrt), layout.floats(leaves), layout.tree,
-                       values, transform="grad", name=self._name, has_aux=has_aux)
+        f = with_summed_cotangents(fix_others(self._f, args, kwargs, wrt))
+        traced = trace(f, layout.floats(leaves), layout.tree, values, transform="grad",
+                       name=self._name, has_aux=has_aux)
         check_outputs(self.kind, holomorphic, [_scalar_loss(traced)])
         if has_aux or traced.tokens or scope.is_open():
             return self._results(traced, values, layout, inputs)

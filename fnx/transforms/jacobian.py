@@ -30,6 +30,7 @@ from fnx.transforms.autodiff.arguments import (
     fix_others,
     flatten_args,
     resolve_argnums,
+    with_summed_cotangents,
 )
 from fnx.transforms.autodiff.drop_effects import drop_effects
 from fnx.transforms.autodiff.forward import jvp_form
@@ -144,8 +145,9 @@ class _Jacobian(Transformed[P, R]):
         check_inputs(self.kind, holomorphic, layout, only_real=self.kind == "jacfwd")
         inputs = [x for x in args_in if x._dtype.is_inexact]
         values = [x._node for x in inputs]
-        traced = trace(fix_others(self._f, args, kwargs, wrt), layout.floats(args_in), layout.tree,
-                       values, transform=self.kind, name=self._name, has_aux=has_aux)
+        f = with_summed_cotangents(fix_others(self._f, args, kwargs, wrt))
+        traced = trace(f, layout.floats(args_in), layout.tree, values, transform=self.kind,
+                       name=self._name, has_aux=has_aux)
         self.check(traced.outs, holomorphic)
         closed = traced.close()
         retain(closed.function)

@@ -32,6 +32,7 @@ from fnx.transforms.autodiff.arguments import (
     flatten_args,
     is_no_derivative,
     tangent_nodes,
+    with_summed_cotangents,
 )
 from fnx.transforms.autodiff.higher_order import TOKEN, Activity, Linearized
 from fnx.transforms.autodiff.linearity import check_linear
@@ -149,8 +150,8 @@ def _build_linear_map(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux
     aux."""
     arg_leaves, layout = flatten_args(primals, range(len(primals)), allow_int=True)
     values = [x._node for x in arg_leaves if x._dtype.is_inexact]
-    traced = trace(fun, layout.floats(arg_leaves), layout.tree, values, transform=by,
-                   name=function_name(fun), has_aux=has_aux)
+    traced = trace(with_summed_cotangents(fun), layout.floats(arg_leaves), layout.tree, values,
+                   transform=by, name=function_name(fun), has_aux=has_aux)
     closed = traced.close(every_value=True)
     args = [*values, *closed.operands()]
     floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_inexact])
@@ -201,7 +202,8 @@ def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Tran
             raise GradError(f"expected float arguments, got {aval} at "
                             f"{Layout(in_tree, avals).path(i)}",
                             hint="close over arguments in which the function is not linear")
-    traced = trace(fun, avals, in_tree, transform="linear_transpose", name=function_name(fun))
+    traced = trace(with_summed_cotangents(fun), avals, in_tree, transform="linear_transpose",
+                   name=function_name(fun))
     preserving_locs(check_linear, traced.nodes, traced.leaves)
     closed = traced.close()
     retain(closed.function)

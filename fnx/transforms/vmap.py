@@ -111,6 +111,7 @@ def _check_containers(args: Any) -> None:
 class Vmapped(Transformed[P, R]):
     kind = "vmap"
     summary = "Maps over axes of the arguments, which are those of the function."
+    _sums_cotangents = False
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         in_axes, out_axes = self._options["in_axes"], self._options["out_axes"]
@@ -166,7 +167,7 @@ class Vmapped(Transformed[P, R]):
     def _batch(self, inputs: Sequence[Any], in_tree: tree.TreeDef, mapped: Sequence[_MappedArg],
                size: int, name: Any) -> tuple[ClosedFunction, list[tuple[UOp, bool]]]:
         """Trace the function for one element, and return its results for the batch."""
-        axis = None if name is None else scope.new_axis(name, size)
+        axis = None if name is None else scope.new_axis(name, size, self._sums_cotangents)
         closed = trace(self._f, inputs, in_tree, transform=self.kind, name=self._name,
                        axis=axis).close()
         return closed, preserving_locs(_batch_all, closed, size, axis,

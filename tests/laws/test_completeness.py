@@ -35,6 +35,8 @@ NO_EXAMPLE = {
     ops.LEAF: "the input of an open trace; a closed FUNCTION has PARAMs in their place",
     ops.ALL_GATHER: "asks for the lanes of a vmap; batching takes it away",
     ops.AXIS_INDEX: "asks for the lane of a vmap; batching takes it away",
+    ops.PVARY_LIKE: "asks whether a value varies over the lanes; batching takes it away",
+    ops.PSUM_LIKE: "asks whether a value varies over the lanes; batching takes it away",
     ops.BUFFER: "memory of the scope around; a closed FUNCTION has PARAMs in their place",
 }
 

@@ -421,6 +421,17 @@ def axis_index(axis: op_args.Axis) -> UOp:
     return UOp(ops.AXIS_INDEX, dtypes.int32, (), axis)
 
 
+def pvary_like(x: UOp, like: UOp, axis: op_args.Axis) -> UOp:
+    """Return x as a value for each batch element of a named axis, if ``like`` is one."""
+    return UOp(ops.PVARY_LIKE, x.dtype, (x, like), axis)
+
+
+def psum_like(x: UOp, like: UOp, axis: op_args.Axis) -> UOp:
+    """Return the sum of x over the batch elements of a named axis, if x has a value for each of
+    them and ``like`` has one for all."""
+    return UOp(ops.PSUM_LIKE, x.dtype, (x, like), axis)
+
+
 # ---- scopes -----------------------------------------------------------------------------------
 
 

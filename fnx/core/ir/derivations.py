@@ -137,9 +137,22 @@ def lines_of(*bodies: UOp) -> Hashable:
     return frozenset([loc for n in toposort(bodies, into_functions=True) for loc in n.locs])
 
 
+_find_context: Callable[[], Hashable] = tuple
+
+
+def set_derivation_context(find: Callable[[], Hashable]) -> None:
+    """Register the function that returns what else derivations depend on: the open axes."""
+    global _find_context
+    _find_context = find
+
+
+def _cache_key(body: UOp, key: Hashable) -> Hashable:
+    return type(key), key, lines_of(body), _find_context()
+
+
 def derive(body: UOp, key: Hashable) -> Any:
     """Return a derived form of a FUNCTION, from the cache or made now."""
-    cached = derived_forms(body).get((type(key), key, lines_of(body)))
+    cached = derived_forms(body).get(_cache_key(body, key))
     return run_derivation(_request(body, key)) if cached is None else cached
 
 
@@ -188,9 +201,9 @@ def run_derivation(steps: Derivation[T]) -> T:
                 if recording.recorder is not None:
                     recording.recorder.end_derivation(request, answer)
                 body, key = request
-                derived_forms(body).put((type(key), key, lines_of(body)), answer)
+                derived_forms(body).put(_cache_key(body, key), answer)
             else:
-                answer = derived_forms(body).get((type(key), key, lines_of(body)))
+                answer = derived_forms(body).get(_cache_key(body, key))
                 if answer is None and (body, key) in pending:
                     error = GradError(f"expected a derivative of {body.arg.name} that ends, got "
                                       "one that is defined by itself",

@@ -199,12 +199,14 @@ class Axis(Record):
     """A named axis of a vmap that is being traced.
 
     ``depth`` counts the enclosing axes of the same name, so that reusing a name inside makes
-    another axis.
+    another axis. ``sums_cotangents``: the cotangent of a value that does not vary along the axis
+    is summed over it, as in ``shard_map(check_vma=True)``.
     """
 
     name: Hashable
     size: int
     depth: int = 0
+    sums_cotangents: bool = False
 
 
 class Function(Record):

@@ -204,10 +204,14 @@ FFT = Op("FFT", "t", "fft", 2, accepts="f", arg=op_args.Fft, meaning=m.fft, exac
 FFT_STEP = Op("FFT_STEP", "tc", "fft", None, result="void", shape=scalar, arg=op_args.FftStep,
               batching="body", cost=20)
 
-# collectives over a named axis; batching over that axis eliminates both
+# collectives over a named axis; batching over that axis eliminates all of them
 ALL_GATHER = Op("ALL_GATHER", "t", "collective", 1, arg=op_args.Axis,
                 shape=lambda s, a: (a.size, *s[0].shape))
 AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=scalar, arg=op_args.Axis)
+# a value, and one that says whether it varies along the axis: broadcast where that one varies, or
+# summed where it does not; each is the transpose of the other
+PVARY_LIKE = Op("PVARY_LIKE", "t", "collective", 2, arg=op_args.Axis)
+PSUM_LIKE = Op("PSUM_LIKE", "t", "collective", 2, arg=op_args.Axis)
 
 # scopes
 FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=scalar, arg=op_args.Function,

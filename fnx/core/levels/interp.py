@@ -285,6 +285,7 @@ _EVAL_RULES: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.PARAM: _missing_value, ops.LEAF: _missing_value, ops.BUFFER: _buffer,
     # need the values of the whole batch
     ops.ALL_GATHER: _missing_value, ops.AXIS_INDEX: _missing_value,
+    ops.PVARY_LIKE: _missing_value, ops.PSUM_LIKE: _missing_value,
     ops.FUNCTION: lambda node, value: node,
     ops.KERNEL: lambda node, value: node,
     ops.GETTUPLE: lambda node, value: value[node.src[0]][node.arg],

@@ -235,6 +235,10 @@ class _ElementFormula:
         value = self.value(node.src[0], index[1:]).text
         return Text(f"all_gather({value}, {node.arg.name!r})[{self.letter(index[0])}]")
 
+    def summed_or_varying(self, node: UOp, index: IndexNodes) -> Text:
+        value = self.value(node.src[0], index).text
+        return Text(f"{node.op.name.lower()}({value}, {node.arg.name!r})")
+
     def axis_index(self, node: UOp, index: IndexNodes) -> Text:
         return Text(f"axis_index({node.arg.name!r})")
 
@@ -322,4 +326,6 @@ _RULES: dict[ops.Op, Callable[[_ElementFormula, UOp, IndexNodes], Text]] = {
     ops.STOP_GRADIENT: _ElementFormula.wrapper,
     ops.BARRIER: _ElementFormula.wrapper, ops.ALL_GATHER: _ElementFormula.all_gather,
     ops.AXIS_INDEX: _ElementFormula.axis_index,
+    ops.PVARY_LIKE: _ElementFormula.summed_or_varying,
+    ops.PSUM_LIKE: _ElementFormula.summed_or_varying,
 }

@@ -421,7 +421,8 @@ TENSOR = (
              "elements", _gather),
     SpecRule((ops.SCATTER,), "indices of one shape, one for each of its axes, updates of the shape "
              "they select, a monoid that takes them or none", _scatter),
-    SpecRule((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
+    SpecRule((ops.ALL_GATHER, ops.AXIS_INDEX, ops.PVARY_LIKE, ops.PSUM_LIKE),
+             "an axis of a size >= 0", lambda n: n.arg.size >= 0),
     SpecRule((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
     SpecRule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
              _closed),

@@ -207,9 +207,14 @@ def open_axes() -> tuple[op_args.Axis, ...]:
     return _state.scopes[-1].axes if _state.scopes else ()
 
 
-def new_axis(name: Hashable, size: int) -> op_args.Axis:
+def new_axis(name: Hashable, size: int, sums_cotangents: bool = False) -> op_args.Axis:
     """Create an axis to open; it shadows an outer one of the same name."""
-    return op_args.Axis(name, size, sum([a.name == name for a in open_axes()]))
+    return op_args.Axis(name, size, sum([a.name == name for a in open_axes()]), sums_cotangents)
+
+
+def summing_axes() -> tuple[op_args.Axis, ...]:
+    """Return the open axes over which cotangents of values that do not vary are summed."""
+    return tuple([axis for axis in open_axes() if axis.sums_cotangents])
 
 
 def named_axis(name: Hashable) -> op_args.Axis:

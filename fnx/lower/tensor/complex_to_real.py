@@ -39,7 +39,7 @@ Rewritten = dict[tuple[UOp, Flags], UOp]
 _MOVEMENTS = frozenset({
     ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP, ops.UNFOLD, ops.FOLD,
     ops.CONCAT, ops.BARRIER, ops.STOP_GRADIENT, ops.GATHER, ops.SCATTER, ops.WHERE,
-    ops.ALL_GATHER})
+    ops.ALL_GATHER, ops.PVARY_LIKE, ops.PSUM_LIKE})
 
 
 def complex_to_real(fn: UOp) -> UOp:

@@ -255,7 +255,8 @@ CONVERSION_RULES = [
 
 # parts above which a kernel does not select among them (fusion/concat_in_place.py)
 MAX_CONCAT_PARTS = 64
-_NAMED_AXIS_OPS = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has removed these
+# batching has removed these
+_NAMED_AXIS_OPS = {ops.ALL_GATHER, ops.AXIS_INDEX, ops.PVARY_LIKE, ops.PSUM_LIKE}
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
                     and op.kind not in (
                         "scope", "source", "host", "pair", "linalg", "fft")) - _NAMED_AXIS_OPS | {

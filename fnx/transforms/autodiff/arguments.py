@@ -17,6 +17,7 @@ from fnx.core.array.pytree_registry import OPAQUE_TYPES, register_pytree_node
 from fnx.core.ir import build
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
 from fnx.core.support.errors import (
     ArgumentError,
     DTypeError,
@@ -155,6 +156,27 @@ def fix_others(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         for i, x in zip(argnums, args):
             filled[i] = x
         return f(*filled, **kwargs)
+    return g
+
+
+def with_summed_cotangents(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return f, with cotangents of arguments and results that vary along the axes of a
+    ``shard_map`` exactly where the values do: others are summed, or are the same for each shard."""
+    axes = scope.summing_axes()
+    if not axes:
+        return f
+
+    def identity(x: Any) -> Any:
+        if not isinstance(x, Array) or not x._dtype.is_inexact:
+            return x
+        node = x._node
+        for axis in axes:
+            node = build.pvary_like(node, node, axis)
+        return Array(node, x.weak)
+
+    def g(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree.map(identity, (args, kwargs))
+        return tree.map(identity, f(*args, **kwargs))
     return g
 
 

@@ -228,8 +228,17 @@ def _transpose_concat(node: UOp, i: int, ct: UOp) -> UOp:
 def _transpose_all_gather(node: UOp, i: int, ct: UOp) -> UOp:
     """Sum what all batch elements contribute to this one."""
     axis = node.arg
-    handed = sum_or_any(build.all_gather(ct, axis), (0,))
+    handed = build.psum_like(ct, node, axis) if axis.sums_cotangents else \
+        sum_or_any(build.all_gather(ct, axis), (0,))
     return build.gather(handed, build.axis_index(axis)) if axis.size else ct
+
+
+def _transpose_pvary(node: UOp, i: int, ct: UOp) -> UOp:
+    return build.psum_like(build.pvary_like(ct, node, node.arg), node.src[0], node.arg)
+
+
+def _transpose_psum(node: UOp, i: int, ct: UOp) -> UOp:
+    return build.pvary_like(build.psum_like(ct, node, node.arg), node.src[0], node.arg)
 
 
 def _transpose_cast(node: UOp, i: int, ct: UOp) -> UOp:
@@ -319,6 +328,8 @@ linear(ops.FOLD, _transpose_fold)
 linear(ops.CONCAT, _transpose_concat, operands=None)
 linear(ops.BARRIER, lambda node, i, ct: ct)
 linear(ops.ALL_GATHER, _transpose_all_gather)
+linear(ops.PVARY_LIKE, _transpose_pvary)
+linear(ops.PSUM_LIKE, _transpose_psum)
 linear(ops.GATHER, indexed.transpose_gather, drops=True, where=indexed.gather_in_bounds)
 
 for _op, _row in FORMULAS.items():

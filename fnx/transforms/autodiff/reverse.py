@@ -27,9 +27,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
-from fnx.core.ir.derivations import Derivation, derive, register_derivation, run_derivation
+from fnx.core.ir.derivations import (
+    Derivation,
+    derive,
+    register_derivation,
+    run_derivation,
+    set_derivation_context,
+)
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, consumers, current_loc, rebuild, toposort
+from fnx.core.scope import scope
 from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
@@ -46,6 +53,7 @@ from fnx.transforms.autodiff.residuals import split
 from fnx.transforms.autodiff.rules import Cotangent, sum_cotangents, zeros_like
 from fnx.transforms.autodiff.singularity import is_singular
 
+set_derivation_context(scope.summing_axes)
 remat_partial_eval = lazy_import("fnx.transforms.autodiff.remat_partial_eval")
 
 # The outs, the cotangents of ``wrt``, and the last token.
@@ -160,7 +168,11 @@ class _ReverseWalk:
         if len(parts) == 1:
             return parts[0]
         masks = [part.mask for part in parts if part.mask is not None]
-        return Cotangent(sum_cotangents([part.value for part in parts]),
+        values = [part.value for part in parts]
+        for axis in scope.summing_axes():  # of what varies, before it is added to what does not
+            values, masks = [[build.psum_like(x, node, axis) for x in xs]
+                             for xs in (values, masks)]
+        return Cotangent(sum_cotangents(values),
                          sum_cotangents(masks) if len(masks) == len(parts) else None)
 
     def take_source_cotangent(self, source: UOp) -> Cotangent | None:

@@ -3,6 +3,8 @@
     ALL_GATHER(x), axis 'i'    over 'i':  x itself, with its batch axis as the gathered one
                                over another axis:  ALL_GATHER of the batched x, batch axis in front
     AXIS_INDEX, axis 'i'       over 'i':  0, 1, ... size - 1
+    PVARY_LIKE(x, y), axis 'i' over 'i':  x, broadcast if y is batched and x is not
+    PSUM_LIKE(x, y), axis 'i'  over 'i':  x, summed over its batch axis if x is batched and y is not
 """
 
 from __future__ import annotations
@@ -32,4 +34,24 @@ def _axis_index(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> Bat
     return BatchedValue(build.iota(batch.size) if is_batched else node, is_batched)
 
 
-COLLECTIVES: dict[Op, CollectiveRule] = {ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index}
+def _pvary_like(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
+    (x, batched), (like, like_batched) = src
+    if node.arg != batch.axis:
+        return BatchedValue(build.pvary_like(x, like, node.arg), batched)
+    if batched or not like_batched:
+        return BatchedValue(x, batched)
+    return BatchedValue(broadcast_batch(x, False, batch.size), True)
+
+
+def _psum_like(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
+    (x, batched), (like, like_batched) = src
+    if node.arg != batch.axis:
+        return BatchedValue(build.psum_like(x, like, node.arg), batched)
+    if not batched or like_batched:
+        return BatchedValue(x, batched)
+    return BatchedValue(build.reduce(x, ops.OR if x.dtype.is_bool else ops.ADD, (0,)), False)
+
+
+COLLECTIVES: dict[Op, CollectiveRule] = {
+    ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index,
+    ops.PVARY_LIKE: _pvary_like, ops.PSUM_LIKE: _psum_like}
