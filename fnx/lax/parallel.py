@@ -203,13 +203,16 @@ def axis_size(axis_name: Hashable) -> int:
 @_docstr(returns="The same pytree.",
          to='"varying", "reduced" or "unreduced".')
 def pcast(x: Any, axis_name: Hashable, *, to: str) -> Any:
-    """Declare along which named axes values may differ; no effect here.
+    """Declare along which named axes values may differ.
 
     JAX needs it of the carries of loops in ``shard_map``; fnx derives it from what they depend on.
+    The gradient of a value that varies is that of each shard, and is not summed over the shards.
 
     >>> fnx.vmap(lambda x: fnx.lax.pcast(x, "i", to="varying"), axis_name="i")(jnp.ones(2))
     Array([1., 1.], dtype=float32)
     """
-    AxisGroups(axis_name)
+    named_axis = AxisGroups(axis_name)
     arguments.check_choice("to", to, ("varying", "reduced", "unreduced"))
-    return tree.map(asarray, x)
+    if to != "varying":
+        return tree.map(asarray, x)
+    return map_leaves(lambda x: Array(named_axis.varying(x._node), x.weak), x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from fnx.backends.device.base import DeviceBase, get_device
 from fnx.core.array import eager_cache
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
+from tests.devices.recording_cuda import recording
 
 
 def found(name: str) -> DeviceBase:
@@ -33,6 +35,17 @@ def on_device(name: str) -> Iterator[DeviceBase]:
     with override(device=name):
         yield device
     eager_cache.clear_cache()
+
+
+@contextmanager
+def on_device_or_recording(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Run everything inside on the device; on CUDA, with its calls recorded."""
+    if name != "cuda":
+        with on_device(name) as device:
+            yield device
+        return
+    with recording(monkeypatch) as made, override(device="cuda"):
+        yield made
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.support.config import override
-from tests.devices.conftest import on_device
-from tests.devices.recording_cuda import recording
+from tests.devices.conftest import on_device_or_recording
 from tests.laws.test_loop_programs import Plain, X, block
 
 LAUNCHES = "replay", "launch", "exec"
@@ -25,11 +24,7 @@ STEPS = np.linspace(-1, 1, 3000, dtype=np.float32)
 
 @pytest.fixture(params=["opencl", "webgpu", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    if request.param == "cuda":
-        with recording(monkeypatch) as made, override(device="cuda"):
-            yield made
-        return
-    with on_device(request.param) as found:
+    with on_device_or_recording(request.param, monkeypatch) as found:
         yield found
 
 

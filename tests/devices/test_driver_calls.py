@@ -15,7 +15,7 @@ from fnx.backends.gpu.driver import QueueDriver
 from fnx.backends.gpu.static_launches import MAX_RECORDS
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
-from tests.devices.conftest import on_device
+from tests.devices.conftest import on_device_or_recording
 from tests.devices.recording_cuda import recording
 from tests.devices.test_opencl import digits_losses
 
@@ -25,11 +25,7 @@ VERBS = [name for name in vars(QueueDriver) if not name.startswith("_")
 
 @pytest.fixture(params=["opencl", "webgpu", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    if request.param == "cuda":
-        with recording(monkeypatch) as made, override(device="cuda"):
-            yield made
-        return
-    with on_device(request.param) as found:
+    with on_device_or_recording(request.param, monkeypatch) as found:
         yield found
 
 

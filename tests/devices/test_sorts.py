@@ -11,17 +11,12 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.support.config import override
-from tests.devices.conftest import on_device
-from tests.devices.recording_cuda import recording
+from tests.devices.conftest import on_device_or_recording
 
 
 @pytest.fixture(params=["opencl", "webgpu", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    if request.param == "cuda":
-        with recording(monkeypatch) as made, override(device="cuda"):
-            yield made
-        return
-    with on_device(request.param) as found:
+    with on_device_or_recording(request.param, monkeypatch) as found:
         yield found
 
 

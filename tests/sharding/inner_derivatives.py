@@ -39,6 +39,10 @@ def _where(lib: Any, x: Any) -> Any:
 OF_W: dict[str, Body] = {
     "loss of a shard": lambda lib, w, x: lib.grad(_loss(lib))(w, x),
     "mean of gradients": lambda lib, w, x: lib.lax.pmean(lib.grad(_loss(lib))(w, x), "a"),
+    "mean of those of the shards": lambda lib, w, x: lib.lax.pmean(
+        lib.grad(_loss(lib))(lib.lax.pcast(w, "a", to="varying"), x), "a"),
+    "cast within": lambda lib, w, x: lib.grad(
+        lambda w: _loss(lib)(lib.lax.pcast(w, "a", to="varying"), x) + (w * w).sum())(w),
     "jitted": lambda lib, w, x: lib.jit(lib.grad(_loss(lib)))(w, x),
     "checkpointed": lambda lib, w, x: lib.grad(lib.checkpoint(_loss(lib)))(w, x),
     "summed loss": lambda lib, w, x: lib.grad(lambda w: _total(lib, _loss(lib)(w, x)))(w),
