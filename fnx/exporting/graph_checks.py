@@ -30,7 +30,7 @@ MAX_AXES = 64  # as in NumPy; for a kernel node, ranges that it depends on
 MAX_CARRIED_VALUES = 1024  # loop-carried values of kernels
 _BASE_STEPS, _STEPS_PER_BYTE = 1 << 22, 64  # checks of about 100 ns each: per file, per byte of it
 _FORBIDDEN_OPS = (ops.BUFFER, ops.LEAF, ops.CALLBACK, ops.ALL_GATHER, ops.AXIS_INDEX,
-                  ops.PVARY_LIKE, ops.PSUM_LIKE)
+                  ops.PVARY_LIKE, ops.PSUM_LIKE, ops.COLLECTIVE)
 DECODE_ERRORS = (LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError,
                  ArithmeticError)  # by code that reads malformed data
 

@@ -37,12 +37,14 @@ NO_EXAMPLE = {
     ops.AXIS_INDEX: "asks for the lane of a vmap; batching takes it away",
     ops.PVARY_LIKE: "asks whether a value varies over the lanes; batching takes it away",
     ops.PSUM_LIKE: "asks whether a value varies over the lanes; batching takes it away",
+    ops.COLLECTIVE: "asks for the blocks of other processes; threads stand for them in "
+                    "tests/lower/partition",
     ops.BUFFER: "memory of the scope around; a closed FUNCTION has PARAMs in their place",
 }
 
 
 # Batching handles these only as parts of higher-order nodes.
-READ_ELSEWHERE = {ops.FUNCTION, ops.GETTUPLE, ops.FFT_STEP}
+READ_ELSEWHERE = {ops.FUNCTION, ops.GETTUPLE, ops.FFT_STEP, ops.COLLECTIVE}
 
 
 def x(dtype: DType = dtypes.float32, slot: int = 0, shape: tuple[int, ...] = SHAPE) -> UOp:

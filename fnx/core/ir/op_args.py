@@ -6,6 +6,7 @@ Var(slot=0, low=1, high=1099511627776, name='n')
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -207,6 +208,55 @@ class Axis(Record):
     size: int
     depth: int = 0
     sums_cotangents: bool = False
+
+
+class ProcessGrid(Record):
+    """The axes of a mesh that span processes, and the number of blocks along each; the last axis
+    goes fastest over the ranks."""
+
+    names: tuple[Hashable, ...]
+    sizes: tuple[int, ...]
+
+    def count(self, names: Sequence[Hashable]) -> int:
+        """Return the number of processes along some axes."""
+        return math.prod([self.sizes[self.names.index(name)] for name in names])
+
+
+class Collective(Record):
+    """A routine over the groups of processes along the axes ``names`` of a grid.
+
+    ``ins`` are (shape, dtype) of the operands (core/ir/collectives.py). ``axis`` is gathered, or
+    scattered; ``to_axis`` is the one that an all_to_all concatenates. ``pairs`` are the positions
+    (source, target) of a permute.
+    """
+
+    name: str
+    grid: ProcessGrid
+    names: tuple[Hashable, ...]
+    ins: tuple[tuple[Shape, DType], ...] = ()
+    axis: int = 0
+    to_axis: int = 0
+    monoid: Op | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of processes in a group."""
+        return self.grid.count(self.names)
+
+    @property
+    def outs(self) -> tuple[tuple[Shape, DType], ...]:
+        if self.name == "process_index":
+            return (((), dtypes.int32),)
+        return tuple([(self._result_shape(shape), dtype) for shape, dtype in self.ins])
+
+    def _result_shape(self, shape: Shape) -> Shape:
+        out, n = list(shape), self.count
+        if self.name in ("reduce_scatter", "all_to_all"):
+            out[self.axis] //= n
+        if self.name in ("all_gather", "all_to_all"):
+            out[self.axis if self.name == "all_gather" else self.to_axis] *= n
+        return tuple(out)
 
 
 class Function(Record):

@@ -213,6 +213,10 @@ AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=scalar, 
 PVARY_LIKE = Op("PVARY_LIKE", "t", "collective", 2, arg=op_args.Axis)
 PSUM_LIKE = Op("PSUM_LIKE", "t", "collective", 2, arg=op_args.Axis)
 
+# exchange between processes, which lower/partition inserts (core/ir/collectives.py)
+COLLECTIVE = Op("COLLECTIVE", "t", "collective", None, result="void", shape=scalar,
+                arg=op_args.Collective, batching="body")
+
 # scopes
 FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=scalar, arg=op_args.Function,
               is_isolated=True)
@@ -281,7 +285,7 @@ MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
 HIGHER_ORDER = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # src: FUNCTIONs, then operands
 # ops whose results are read by GETTUPLEs
-MULTI_RESULT = HIGHER_ORDER | {CALLBACK, SORT, FFT_STEP, LINALG}
+MULTI_RESULT = HIGHER_ORDER | {CALLBACK, SORT, FFT_STEP, LINALG, COLLECTIVE}
 
 
 def ops_at_level(level: str) -> frozenset[Op]:

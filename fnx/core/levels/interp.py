@@ -33,7 +33,7 @@ from fnx.core.ir.op import max_value
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.core.levels.interp_kernel import LIMIT, Watch, eval_node, run_kernel
-from fnx.core.scope import callbacks
+from fnx.core.scope import callbacks, communicator
 from fnx.core.support.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
 
 __all__ = ["apply", "evaluate", "run_kernel"]
@@ -235,6 +235,9 @@ class _Run:
     def _linalg(self, node: UOp) -> list[NDArray]:
         return linalg.apply_routine(node.arg, [self.values_of[s] for s in node.src])
 
+    def _collective(self, node: UOp) -> list[NDArray]:
+        return communicator.run(node.arg, [self.values_of[s] for s in node.src])
+
     def _reduce(self, node: UOp, region: tuple[slice, ...]) -> NDArray:
         """Compute a REDUCE over ``region`` of its virtual operand, halved while it is too large."""
         x = node.src[0]
@@ -293,5 +296,5 @@ _EVAL_RULES: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
 _MULTI_RESULT_RULES: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
     ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._apply_step,
     ops.SORT: _Run._sort, ops.FFT_STEP: _Run._fft_step, ops.LINALG: _Run._linalg,
-    ops.CALLBACK: _Run._host,
+    ops.CALLBACK: _Run._host, ops.COLLECTIVE: _Run._collective,
     ops.CUSTOM: _Run._apply_step}

@@ -147,6 +147,10 @@ class _GraphPrinter:
             operands = ", ".join(self.name_of(s) for s in node.src)
             options = "".join(f", {option}=True" for option in node.arg.options)
             return f"{targets} = linalg.{node.arg.routine}({operands}{options})"
+        if node.op is ops.COLLECTIVE:
+            over = ", ".join(map(str, node.arg.names))
+            return f"{targets} = {node.arg.name}[{over}]" \
+                f"({', '.join(self.name_of(s) for s in node.src)})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in accessors.bodies(node) or node.src[:1]]
         arguments = ", ".join(self.name_of(s) for s in accessors.operands(node))

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, linalg, ops
+from fnx.core.ir import accessors, build, build_calls, collectives, dtypes, linalg, ops
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
@@ -441,6 +441,8 @@ TENSOR = (
     SpecRule((ops.FFT_STEP,), "matrices of pairs of the lengths in its arg, and a table",
              _fft_step),
     SpecRule((ops.LINALG,), "matrices with equal batch axes, as its arg says", _linalg),
+    SpecRule((ops.COLLECTIVE,), "operands that fit the routine, the axes and the grid of its arg",
+             lambda n: _types(n.src) == n.arg.ins and collectives.is_legal(n.arg)),
     SpecRule((ops.GETTUPLE,), "a result of a structural node, with its dtype", _get),
 )
 

@@ -347,6 +347,7 @@ DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.SCATTER_X, indexed.SCATTER_UPDATE
 
 DERIVATIVES.update({ops.CALL: CallRule(), ops.GETTUPLE: GetTupleRule(),
                     ops.FUNCTION: DerivativeRule(), ops.FFT_STEP: DerivativeRule(),
+                    ops.COLLECTIVE: DerivativeRule(),
                     ops.CALLBACK: CallbackRule(), ops.CUSTOM: CustomOpRule(),
                     ops.SCAN: LazyRule(lazy_import(
                         "fnx.transforms.autodiff.scan_rules", "ScanRule")),
