@@ -30,7 +30,7 @@ import numpy as np
 from fnx.backends.gpu import pinned_memory
 from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, UnboundLaunch
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.libcuda import (
     CU_MEMHOSTALLOC_DEVICEMAP,
     ENUMS,
@@ -115,7 +115,6 @@ class CudaDriver(AbortableDriver):
     """
 
     name = "cuda"
-    supports_linking = True
 
     @property
     def can_reopen(self) -> bool:  # type: ignore[override]
@@ -332,7 +331,7 @@ class CudaDriver(AbortableDriver):
         if value % POLL_INTERVAL == 0:
             self._reached(value - POLL_INTERVAL // 2)
 
-    def link(self, launches: Sequence[UnboundLaunch]) -> CudaGraph:
+    def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> CudaGraph:
         """Create a graph in which each kernel depends on the previous one."""
         words: list[int] = []
         memory_indices: list[int] = []
@@ -359,7 +358,7 @@ class CudaDriver(AbortableDriver):
                 raise
         return graph
 
-    def _add_kernel_node(self, graph: CudaGraph, launch: UnboundLaunch, start: int,
+    def _add_kernel_node(self, graph: CudaGraph, launch: QueuedLaunch, start: int,
                          previous: c_uint64 | None
               ) -> c_uint64:
         """Add a kernel to a graph; its argument is read at this time."""
@@ -372,7 +371,7 @@ class CudaDriver(AbortableDriver):
                    byref(params))
         return node
 
-    def launch(self, linked: CudaGraph, memory: Sequence[int]) -> None:
+    def launch(self, linked: CudaGraph, memory: list[int]) -> None:
         """Copy the words if they changed since the last call, and launch the graph."""
         words = linked.words + np.array([*memory, 0], np.int64)[linked.memory_indices]
         content = words.tobytes()

@@ -8,26 +8,33 @@ divisions and square roots are rounded correctly, subnormal numbers are kept.
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
+from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.gpu.pinned_memory import MAX_BLOCK, PinnedCopy, PinnedPool
+from fnx.backends.libopencl import (
+    ERRORS,
+    PACKAGES,
+    OpenClError,
+    load_functions,
+    load_khr_functions,
+    load_library,
+    make_error,
+)
 from fnx.core.support.errors import DeviceError
 from fnx.core.support.kernel_interface import ABORT_FLAG
 from fnx.core.support.process import fork_safe_lock
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 
-LIBRARY = "libOpenCL.so.1"
-_PACKAGES = "Debian: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
 OPTIONS = b"-cl-std=CL1.2"
 CORRECT_DIVIDE_OPTION = b" -cl-fp32-correctly-rounded-divide-sqrt"
 
@@ -38,122 +45,10 @@ _NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
 _DENORMAL, _CORRECT_DIVIDE = 1 << 0, 1 << 7
 _BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
 _NO_MEMORY = (-4, -5, -6)
-_ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT_OF_RESOURCES",
-           -6: "OUT_OF_HOST_MEMORY", -11: "BUILD_PROGRAM_FAILURE", -30: "INVALID_VALUE",
-           -34: "INVALID_CONTEXT", -36: "INVALID_COMMAND_QUEUE", -38: "INVALID_MEM_OBJECT",
-           -48: "INVALID_KERNEL", -51: "INVALID_ARG_SIZE", -52: "INVALID_KERNEL_ARGS",
-           -54: "INVALID_WORK_GROUP_SIZE", -55: "INVALID_WORK_ITEM_SIZE",
-           -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE"}
-
-_P, _U, _S = c_void_p, c_uint, c_size_t
-# Functions and their argument types. These return an error code; those of ``_CREATE_FUNCTIONS``
-# return a handle and write the code through their last argument.
-_STATUS_FUNCTIONS = {
-    "clGetPlatformIDs": (_U, _P, _P),
-    "clGetDeviceIDs": (_P, c_uint64, _U, _P, _P),
-    "clGetDeviceInfo": (_P, _U, _S, _P, _P),
-    "clBuildProgram": (_P, _U, _P, c_char_p, _P, _P),
-    "clGetProgramBuildInfo": (_P, _P, _U, _S, _P, _P),
-    "clSetKernelArg": (_P, _U, _S, _P),
-    "clReleaseMemObject": (_P,),
-    "clReleaseEvent": (_P,),
-    "clReleaseKernel": (_P,),
-    "clEnqueueNDRangeKernel": (_P, _P, _U, _P, _P, _P, _U, _P, _P),
-    "clEnqueueReadBuffer": (_P, _P, _U, _S, _S, _P, _U, _P, _P),
-    "clEnqueueWriteBuffer": (_P, _P, _U, _S, _S, _P, _U, _P, _P),
-    "clEnqueueCopyBuffer": (_P, _P, _P, _S, _S, _S, _U, _P, _P),
-    "clEnqueueMarkerWithWaitList": (_P, _U, _P, _P),
-    "clEnqueueBarrierWithWaitList": (_P, _U, _P, _P),
-    "clGetEventInfo": (_P, _U, _S, _P, _P),
-    "clFlush": (_P,),
-}
-_CREATE_FUNCTIONS = {
-    "clCreateContext": (_P, _U, _P, _P, _P, _P),
-    "clCreateCommandQueue": (_P, _P, c_uint64, _P),
-    "clCreateBuffer": (_P, c_uint64, _S, _P, _P),
-    "clCreateProgramWithSource": (_P, _U, _P, _P, _P),
-    "clCreateKernel": (_P, c_char_p, _P),
-    "clEnqueueMapBuffer": (_P, _P, _U, c_uint64, _S, _S, _U, _P, _P, _P),
-}
-
-
-# Functions of cl_khr_command_buffer.
-_STATUS_FUNCTIONS_KHR = {
-    "clFinalizeCommandBufferKHR": (_P,),
-    "clReleaseCommandBufferKHR": (_P,),
-    "clEnqueueCommandBufferKHR": (_U, _P, _P, _U, _P, _P),
-    "clCommandNDRangeKernelKHR": (_P, _P, _P, _P, _U, _P, _P, _P, _U, _P, _P, _P),
-}
-_CREATE_FUNCTIONS_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
 _MAX_ACQUIRED = 64  # acquired pieces of pinned memory before their copies are checked
-MIN_RECORDED = 8  # launches; fewer are faster when queued one by one
-
-
-class OpenClFunctions:
-    """Functions by name; each raises OpenClError on an error code."""
-
-    def __init__(self, find: Callable[[str, Any, tuple[Any, ...]], Callable[..., Any]],
-                 status_functions: Mapping[str, tuple[Any, ...]],
-                 create_functions: Mapping[str, tuple[Any, ...]]
-                 ) -> None:
-        self.calls: dict[str, Callable[..., Any]] = {}
-        for name, types in status_functions.items():
-            self.calls[name] = functools.partial(_call_status, name, find(name, c_int, types))
-        for name, types in create_functions.items():
-            self.calls[name] = functools.partial(_call_create, name, find(name, c_void_p, types))
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self.calls[name]
-
-
-def _load_library() -> Any:
-    try:
-        return ctypes.CDLL(LIBRARY)
-    except OSError as why:
-        raise DeviceError(f"opencl: looked for {LIBRARY}: {why}", hint=_PACKAGES) from None
-
-
-def _load_functions(library: Any) -> OpenClFunctions:
-    def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
-        function_pointer = getattr(library, name)
-        function_pointer.restype, function_pointer.argtypes = result, types
-        function: Callable[..., Any] = function_pointer
-        return function
-
-    return OpenClFunctions(find, _STATUS_FUNCTIONS, _CREATE_FUNCTIONS)
-
-
-def _load_khr_functions(library: Any, platform: int) -> OpenClFunctions | None:
-    """Return the functions of cl_khr_command_buffer, or None if the platform lacks them."""
-    address = library.clGetExtensionFunctionAddressForPlatform
-    address.restype, address.argtypes = c_void_p, (_P, c_char_p)
-
-    def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
-        function_address = address(platform, name.encode())
-        if not function_address:
-            raise LookupError(name)
-        return ctypes.CFUNCTYPE(result, *types)(function_address)
-
-    try:
-        return OpenClFunctions(find, _STATUS_FUNCTIONS_KHR, _CREATE_FUNCTIONS_KHR)
-    except LookupError:
-        return None
-
-
-def _call_status(name: str, function: Callable[..., int], *args: Any) -> None:
-    code = function(*args)
-    if code:
-        raise _make_error(name, code)
-
-
-def _call_create(name: str, function: Callable[..., int], *args: Any) -> int:
-    code = c_int()
-    handle = function(*args, byref(code))
-    if code.value:
-        raise _make_error(name, code.value)
-    return handle
+MIN_RECORDED = 8  # launches; fewer are as fast when queued one by one
 
 
 class OpenClKernel(Record):
@@ -174,16 +69,11 @@ class OpenClRecord(Record):
     kernels: tuple[int, ...]
 
 
-class OpenClError(DeviceError):
-    """An error code that the driver returned."""
+class OpenClLaunches(Record):
+    """Linked launches: their calls, and the kernels with their arguments."""
 
-    code = 0
-
-
-def _make_error(name: str, code: int) -> OpenClError:
-    error = OpenClError(f"opencl: {name} failed with {_ERRORS.get(code, 'error')} ({code})")
-    error.code = code
-    return error
+    calls: CallList
+    kernels: tuple[int, ...]
 
 
 class OpenClDriver(AbortableDriver):
@@ -198,12 +88,14 @@ class OpenClDriver(AbortableDriver):
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        library = _load_library()
-        self.cl = _load_functions(library)
+        library = load_library()
+        self.cl = load_functions(library)
         self.platform, self.device = self._select_device()
         has_command_buffers = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
-        self.recording = _load_khr_functions(library, self.platform) \
+        self.recording = load_khr_functions(library, self.platform) \
             if has_command_buffers else None
+        self.min_recorded = 0 if self.recording is None else MIN_RECORDED
+        self.runner = CallRunner()
         handle = (c_void_p * 1)(self.device)
         self.context = self.cl.clCreateContext(None, 1, handle, None, None)
         self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
@@ -217,9 +109,8 @@ class OpenClDriver(AbortableDriver):
         self.target = Target("opencl", kind="opencl", threads=min(256, threads),
                              shared=min(32 << 10, local), private=1 << 10, vector_bits=128,
                              vector_registers=64, max_chunks=1024)
-        self.enqueues = self.copies = self.flushes = 0
+        self.enqueues = self.copies = self._freed = 0
         self._events: dict[int, int] = {}
-        self._arguments: dict[int, tuple[int, ...]] = {}  # of each kernel, as last set
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
         self.pinned = PinnedPool(self._pin, self.done, self.wait)
@@ -235,7 +126,7 @@ class OpenClDriver(AbortableDriver):
         devices = list(platform_of)
         if not devices:
             raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
-                              hint=_PACKAGES)
+                              hint=PACKAGES)
         devices.sort(key=lambda d: not self._query_int(_TYPE, d) & _IS_GPU)
         for device in devices:
             if self._query_int(_FP64, device) and self._query_int(_FP32, device) & _DENORMAL and \
@@ -280,7 +171,7 @@ class OpenClDriver(AbortableDriver):
 
     def free(self, memory: int) -> None:
         """Release a buffer; the driver waits for queued work that uses it."""
-        self._arguments.clear()  # another buffer may get this handle
+        self._freed += 1  # other memory may get its handle
         self.cl.clReleaseMemObject(memory)
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
@@ -371,38 +262,64 @@ class OpenClDriver(AbortableDriver):
                                        byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
                                        0, None, None)
 
-    def _set_arguments(self, kernel: int, launch: QueuedLaunch) -> None:
-        """Set the arguments that changed since the kernel was last launched."""
-        values = (*itertools.chain.from_iterable(launch.buffers), *launch.scalars)
+    def _set_arguments(self, kernel: int, launch: QueuedLaunch, is_bound: bool = True) -> None:
+        """Set the arguments, except for the memory of a launch that is not bound."""
+        values = [*itertools.chain.from_iterable(launch.buffers), *launch.scalars]
         if launch.kernel.ends:
-            values = (*values, self._abort_memory)
-        previous = self._arguments.get(kernel)
-        if values == previous:
-            return
-        self._arguments[kernel] = values
+            values.append(self._abort_memory)
         for i, value in enumerate(values):
-            if previous is None or value != previous[i]:
+            if is_bound or i % 2 or i >= 2 * len(launch.buffers):
                 self.cl.clSetKernelArg(kernel, i, 8, byref(ctypes.c_int64(value)))
 
-    def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord | None:
+    def _copy_kernel(self, launch: QueuedLaunch, is_bound: bool) -> int:
+        """Create a kernel object for one launch, with its arguments."""
+        kernel = self._kernel(launch.kernel.program, launch.kernel.symbol, launch.kernel.ends)
+        self._set_arguments(kernel.handle, launch, is_bound)
+        return kernel.handle
+
+    def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> OpenClLaunches:
+        """List the calls that set the memory of each kernel if it changed, and enqueue it."""
+        calls = CallList(self.runner, sum([len(launch.buffers) + 2 for launch in launches]),
+                         numbers)
+        set_argument, enqueue, flush = [self.cl.addresses[name] for name in (
+            "clSetKernelArg", "clEnqueueNDRangeKernel", "clFlush")]
+        kernels = tuple([self._copy_kernel(launch, False) for launch in launches])
+        for kernel, launch in zip(kernels, launches):
+            for i, (number, _) in enumerate(launch.buffers):
+                calls.call("clSetKernelArg", set_argument, kernel, 2 * i, 8, calls.store(number),
+                           if_changed=True)
+            calls.call("clEnqueueNDRangeKernel", enqueue, self.queue, kernel, 1, 0,
+                       calls.word(launch.groups * launch.threads), calls.word(launch.threads),
+                       0, 0, 0)
+        calls.call("clFlush", flush, self.queue)
+        return OpenClLaunches(calls, kernels)
+
+    def launch(self, linked: OpenClLaunches, memory: list[int]) -> None:
+        """Run the calls."""
+        self.enqueues += len(linked.kernels)
+        if (failed := linked.calls.run(memory, self._freed)) is not None:
+            raise make_error(*failed)
+
+    def unlink(self, linked: OpenClLaunches) -> None:
+        """Release the kernels; the driver waits for queued work that uses them."""
+        for kernel in linked.kernels:
+            self.cl.clReleaseKernel(kernel)
+
+    def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord:
         """Record a command buffer in which each launch depends on the previous one.
 
         Each launch has a kernel object of its own: PoCL 3.1 reads arguments at replay, and so would
         see only the last ones that were set.
         """
-        if self.recording is None or len(launches) < MIN_RECORDED:
-            return None
+        assert self.recording is not None
         command_buffer: int = self.recording.clCreateCommandBufferKHR(
             1, (c_void_p * 1)(self.queue), (c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0))
         previous, kernels = None, []
         for launch in launches:
-            launch_kernel = self._kernel(launch.kernel.program, launch.kernel.symbol,
-                                         launch.kernel.ends)
-            kernels.append(launch_kernel.handle)
-            self._set_arguments(launch_kernel.handle, launch)
+            kernels.append(self._copy_kernel(launch, True))
             sync_point = c_uint()
             self.recording.clCommandNDRangeKernelKHR(
-                command_buffer, None, None, launch_kernel.handle, 1, None,
+                command_buffer, None, None, kernels[-1], 1, None,
                 byref(c_size_t(launch.groups * launch.threads)), byref(c_size_t(launch.threads)),
                 0 if previous is None else 1, None if previous is None else byref(previous),
                 byref(sync_point), None)
@@ -422,7 +339,6 @@ class OpenClDriver(AbortableDriver):
         self.wait(self.signal())
         self.recording.clReleaseCommandBufferKHR(recorded.handle)
         for kernel in recorded.kernels:
-            self._arguments.pop(kernel, None)
             self.cl.clReleaseKernel(kernel)
 
     # ---- the timeline
@@ -447,7 +363,7 @@ class OpenClDriver(AbortableDriver):
             self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
             if status.value < 0:
                 raise DeviceError("opencl: queued work failed with "
-                                  f"{_ERRORS.get(status.value, 'error')} ({status.value})")
+                                  f"{ERRORS.get(status.value, 'error')} ({status.value})")
             if status.value != _COMPLETE:
                 return False
             self._done = value
@@ -462,7 +378,6 @@ class OpenClDriver(AbortableDriver):
 
     def submit(self) -> None:
         """Flush the queue."""
-        self.flushes += 1
         self.cl.clFlush(self.queue)
 
 

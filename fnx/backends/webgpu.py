@@ -24,7 +24,6 @@ from fnx.backends.gpu.driver import (
     DeviceLimits,
     HostBytes,
     QueuedLaunch,
-    UnboundLaunch,
 )
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.libwgpu import (
@@ -77,7 +76,7 @@ class LinkedPass:
         prepared: pipelines and bind groups, by the buffers that contain the memory.
     """
 
-    def __init__(self, launches: Sequence[UnboundLaunch]) -> None:
+    def __init__(self, launches: Sequence[QueuedLaunch]) -> None:
         words: list[int] = []
         memory_indices: list[int] = []
         self.launches, self.starts = launches, []
@@ -96,12 +95,12 @@ class LinkedPass:
         self.prepared: dict[tuple[int, ...], list[tuple[Any, Any, list[int], int, int]]] = {}
 
 
-def _param_words(launch: UnboundLaunch) -> int:
+def _param_words(launch: QueuedLaunch) -> int:
     """Size of the parameters in words, rounded up to vectors of four."""
     return 2 + len(launch.buffers) + len(launch.scalars) + 3 & ~3
 
 
-def _check_scalars(launch: QueuedLaunch | UnboundLaunch) -> None:
+def _check_scalars(launch: QueuedLaunch) -> None:
     if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
         raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
 
@@ -121,7 +120,7 @@ class WebGpuDriver(InterruptibleDriver):
     """
 
     name = "webgpu"
-    supports_linking = can_reopen = True
+    can_reopen = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -345,7 +344,7 @@ class WebGpuDriver(InterruptibleDriver):
         launches, self._pending = self._pending, []
         memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
         numbers = {m: i for i, m in enumerate(memory)}
-        unbound = [UnboundLaunch(launch.kernel, launch.groups, launch.threads, tuple(
+        unbound = [QueuedLaunch(launch.kernel, launch.groups, launch.threads, tuple(
             [(numbers[m], offset) for m, offset in launch.buffers]), launch.scalars)
             for launch in launches]
         linked = LinkedPass(unbound)
@@ -359,7 +358,7 @@ class WebGpuDriver(InterruptibleDriver):
         return self.gpu.create_buffer(size=nbytes, usage=usage.UNIFORM | usage.COPY_DST)
 
     @reports_device_loss
-    def link(self, launches: Sequence[UnboundLaunch]) -> LinkedPass:
+    def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> LinkedPass:
         """Prepare a pass with its own uniform buffer; memory is bound at each call."""
         for launch in launches:
             _check_scalars(launch)
@@ -369,7 +368,7 @@ class WebGpuDriver(InterruptibleDriver):
         return linked
 
     @reports_device_loss
-    def launch(self, linked: LinkedPass, memory: Sequence[int]) -> None:
+    def launch(self, linked: LinkedPass, memory: list[int]) -> None:
         """Submit a pass on this memory; only offsets change if it lies in the buffers of an earlier
         call.
         """
@@ -410,7 +409,7 @@ class WebGpuDriver(InterruptibleDriver):
         self.submits += 1
         self._submit_marked(encoder)
 
-    def _prepare_launch(self, launch: UnboundLaunch, buffers: Sequence[int], params: Any, start: int
+    def _prepare_launch(self, launch: QueuedLaunch, buffers: Sequence[int], params: Any, start: int
                         ) -> tuple[Any, Any, list[int], int, int]:
         """Return pipeline, bind group, offset of the parameters, and workgroups along both axes."""
         numbers = [buffers[i] for i, _ in launch.buffers]

@@ -233,6 +233,31 @@ def test_a_training_step_is_one_enqueue_once_its_memory_comes_again(opencl: Any)
         np.testing.assert_allclose(losses, train(24), rtol=2e-5)
 
 
+def test_a_call_of_one_kernel_is_one_run_of_machine_code(opencl: Any,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
+    for _ in range(4):
+        y = f(x)
+    seen: list[str] = []
+    calls = opencl.driver.cl.calls
+    for name, call in calls.items():
+        monkeypatch.setitem(calls, name, lambda *args, _name=name, _call=call: (
+            seen.append(_name) or _call(*args)))
+    for _ in range(5):
+        y = f(x)
+    assert not seen
+    np.testing.assert_array_equal(np.asarray(y), np.arange(12.0, dtype=np.float32) * 2 + 1)
+
+
+def test_a_handle_of_memory_that_was_freed_means_other_memory(opencl: Any) -> None:
+    f = fnx.jit(lambda x: x * 2 + 1)
+    for i in range(6):
+        x = jnp.full(3000, float(i))
+        np.testing.assert_array_equal(np.asarray(f(x)), np.full(3000, 2 * i + 1, np.float32))
+        del x
+        opencl.pool.trim()
+
+
 _ASIDE = ("clEnqueueMarkerWithWaitList", "clEnqueueMapBuffer")  # no work; memory is made once
 
 
@@ -246,6 +271,9 @@ def driver_calls(device: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
                     seen.append(_name)
                     return _call(*args)
                 monkeypatch.setitem(functions.calls, name, counted)
+    launch = device.driver.launch
+    monkeypatch.setattr(device.driver, "launch", lambda linked, memory: seen.extend(
+        ["clEnqueueNDRangeKernel"] * len(linked.kernels)) or launch(linked, memory))
     return seen
 
 

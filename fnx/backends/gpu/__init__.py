@@ -1,7 +1,8 @@
 """Devices with their own memory and queues: the layers above their drivers.
 
     device.py               encodes commands; acquires memory; loops and conditions on the host
-    static_launches.py      commands that do not depend on the host: recorded and replayed
+    static_launches.py      commands that do not depend on the host: linked or recorded once
+    call_list.py            calls of a driver's C functions, run by machine code
     memory.py               storages, and a pool of free blocks by size class
     transfer.py             copies from device to device; pinned_memory.py holds their chunks
     cancellation.py         time limit and Ctrl-C: aborting kernels that do not end

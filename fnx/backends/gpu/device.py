@@ -15,7 +15,7 @@ import contextlib
 import os
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from fnx.backends.gpu.driver import (
     QueuedLaunch,
     QueueDriver,
 )
-from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_empty
+from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_empty, block_size
 from fnx.backends.gpu.static_launches import (
     MAX_LAUNCHES,
     LaunchRecords,
@@ -146,29 +146,36 @@ class GpuCommandBuffer(CommandBuffer):
             check_arguments(self.commands, len(ins), len(outs))
             self._counts = len(ins), len(outs)
         with device.lock:
-            local_ins = [device.complete_transfer(storage) for storage in ins]
-            with device.handle_faults(self):
-                self._queue(local_ins, outs, on_commit)
+            pool = device.pool
+            is_local = not [s for s in ins if type(s) is not GpuStorage or s.pool is not pool
+                            or s.incoming is not None]
+            if not is_local:
+                ins = [device.complete_transfer(storage) for storage in ins]
+            device.in_flight.append(self)
+            try:
+                self._queue(ins, outs, on_commit, is_local)
+            except DeviceError as error:  # a fault of the device
+                raise device.fault(error) from error
 
-    def _queue(self, ins: Sequence[Any], outs: Sequence[Any], on_commit: Callable[[], None] | None
-               ) -> None:
+    def _queue(self, ins: Sequence[Any], outs: Sequence[Any], on_commit: Callable[[], None] | None,
+               is_local: bool) -> None:
         device = self._device
         if self._pool is not device.pool:
             self._load()
         for i, site in self._sites.items():
             outs[i].piece.loc = site
-        run = _Submission(self, device, ins, outs, self._arena)
-        if self.program is not None and device.runs is None:
-            local_ins = [device.to_device(storage) for storage in ins]
-            if on_commit is not None:
-                on_commit()
-            run.ins = [*local_ins]
-            self.program.queue(local_ins, outs, run.arena, run.read, self._register)
+        program = self.program if device.runs is None else None
+        if not (is_local or program is None):
+            ins = [device.to_device(storage) for storage in ins]
+        arena = ArenaMemory(device.pool, self._arena) if self._arena else None
+        if on_commit is not None:
+            on_commit()
+        if program is not None:
+            program.queue(ins, outs, arena, lambda slot: _Submission(
+                self, device, ins, outs, arena).read(slot), self._register)
         else:
-            if on_commit is not None:
-                on_commit()
-            run.walk(self.commands)
-        device.driver.submit()
+            _Submission(self, device, ins, outs, arena).walk(self.commands)
+            device.driver.submit()
         device.submissions += 1
 
 
@@ -176,10 +183,9 @@ class _Submission:
     """One submission: its memory, and the current iteration of each loop, outermost first."""
 
     def __init__(self, buffer: GpuCommandBuffer, device: GpuDevice, ins: Sequence[Any],
-                 outs: Sequence[Any], arena: int) -> None:
+                 outs: Sequence[Any], arena: ArenaMemory | None) -> None:
         self.plans, self.device, self.driver = buffer.plans, device, device.driver
-        self.arena = ArenaMemory(device.pool, arena) if arena else None
-        self.ins, self.outs = [*ins], outs
+        self.ins, self.outs, self.arena = [*ins], outs, arena
         self.iteration: dict[int, int] = {}
 
     # ---- memory
@@ -313,7 +319,7 @@ class GpuDevice(DeviceBase):
     def __init__(self, driver: QueueDriver) -> None:
         self.driver, self.name, self.target = driver, driver.name, driver.target
         self.pool = GpuPool(driver)
-        self.allocate = self._allocate
+        self.allocate = lambda sizes: self.results([*sizes])()
         self.lock = fork_safe_lock()
         self.submissions = 0
         self.runs: SignalProfiler | SynchronousProfiler | None = None
@@ -327,10 +333,10 @@ class GpuDevice(DeviceBase):
 
     def _connect_pool(self) -> None:
         self._kernels: dict[bytes, LoadedKernel] = {}
-        self.pool.on_free, self.pool.failed = self._forget, self._failed
+        self.pool.on_free, self.pool.failed = self._forget, self.fault
         self.pool.on_all_done = self.in_flight.clear
 
-    def _failed(self, error: DeviceError) -> DeviceError:
+    def fault(self, error: DeviceError) -> DeviceError:
         """Describe a fault: the kernels in flight, and the source location of the first."""
         if isinstance(error, (CallbackError, OutOfMemoryError)) or self.pool.lost:
             return error
@@ -347,15 +353,6 @@ class GpuDevice(DeviceBase):
             if self.driver.can_reopen
             else "restart the process: this driver can't be reopened",
             locs=[site for c in kernels[:1] for site in c.locs])
-
-    @contextlib.contextmanager
-    def handle_faults(self, buffer: GpuCommandBuffer) -> Iterator[None]:
-        """Treat a driver fault while commands are queued as a fault of the device."""
-        self.in_flight.append(buffer)
-        try:
-            yield
-        except DeviceError as error:
-            raise self._failed(error) from error
 
     def reopen_if_lost(self) -> None:
         """Reopen the device if it has failed.
@@ -392,9 +389,14 @@ class GpuDevice(DeviceBase):
         for commands in list(self.static_plans):
             commands.forget(memory)
 
-    def _allocate(self, sizes: Iterable[int]) -> list[GpuStorage]:
-        self.reopen_if_lost()
-        return GpuStorage.allocate_all(self.pool, sizes)
+    def results(self, sizes: Sequence[int]) -> Callable[[], list[GpuStorage]]:
+        """Return a function that allocates the results of a call."""
+        classes = [(nbytes, block_size(nbytes)) for nbytes in sizes]
+
+        def allocate() -> list[GpuStorage]:
+            self.reopen_if_lost()
+            return [GpuStorage(self.pool, nbytes, False, size) for nbytes, size in classes]
+        return allocate
 
     def is_on_device(self, storage: Any) -> bool:
         """Whether a storage is in the memory of this device."""

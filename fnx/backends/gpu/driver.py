@@ -35,7 +35,8 @@ HostBytes = np.ndarray[Any, Any]
 
 
 class QueuedLaunch(Record):
-    """A kernel with its arguments; ``scalars`` are signed 64-bit integers.
+    """A kernel with its arguments: for each buffer its memory and an offset in bytes; ``scalars``
+    are signed 64-bit integers. Before it is bound (``link``), memory is a number.
 
     For drivers of several queues: the bytes of each buffer, the buffers that are written, and the
     command.
@@ -51,16 +52,9 @@ class QueuedLaunch(Record):
     command: Command | None = None
 
 
-class UnboundLaunch(Record):
-    """A launch whose memory is given at each call: for each buffer its index, and an offset in
-    bytes.
-    """
-
-    kernel: LoadedKernel
-    groups: int
-    threads: int
-    buffers: tuple[tuple[int, int], ...]
-    scalars: tuple[int, ...]
+def bind_launch(launch: QueuedLaunch, memory: Sequence[DeviceMemory]) -> QueuedLaunch:
+    """Replace the numbers of memory."""
+    return launch.replace(buffers=tuple([(memory[i], offset) for i, offset in launch.buffers]))
 
 
 class DeviceLimits(Record):
@@ -116,8 +110,7 @@ class QueueDriver(ABC):
         target: what the lowering knows about it.
         limits: its limits.
         pid: the process that opened it; in another one a call may hang.
-        supports_linking: whether launches are recorded once for any memory (``link``), rather than
-            for fixed memory (``record``).
+        min_recorded: launches from which on ``record`` is faster than ``link``; 0: never.
         can_reopen: whether the device can be opened again in this process after a failure.
         is_processor: whether it computes on the host's processors, as PoCL and llvmpipe do.
         extents: names of the launch parameters of a kernel that ``groups`` and ``threads`` are.
@@ -125,7 +118,7 @@ class QueueDriver(ABC):
         stuck: the commands that ran when the device failed, if it knows them.
     """
 
-    supports_linking = False
+    min_recorded = 0
     can_reopen = False
     is_processor = False
     native_programs = False
@@ -191,11 +184,9 @@ class QueueDriver(ABC):
     def exec(self, launch: QueuedLaunch) -> None:
         """Queue a kernel."""
 
-    def record(self, launches: Sequence[QueuedLaunch]) -> RecordedLaunches | None:
-        """Record launches that ``replay`` queues together. None if unsupported, or slower than
-        queueing them one by one.
-        """
-        return None
+    def record(self, launches: Sequence[QueuedLaunch]) -> RecordedLaunches:
+        """Record launches on fixed memory, that ``replay`` queues together."""
+        raise NotImplementedError
 
     def replay(self, recorded: RecordedLaunches) -> None:
         """Queue all recorded launches at once."""
@@ -205,17 +196,20 @@ class QueueDriver(ABC):
         """Release recorded launches; those that are queued still run."""
         raise NotImplementedError
 
-    def link(self, launches: Sequence[UnboundLaunch]) -> LinkedLaunches:
-        """Record launches that ``launch`` queues together, on different memory each time."""
-        raise NotImplementedError
+    def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> LinkedLaunches:
+        """Prepare launches that ``launch`` queues together, on ``numbers`` pieces of memory that
+        differ from call to call.
+        """
+        return launches
 
-    def launch(self, linked: LinkedLaunches, memory: Sequence[DeviceMemory]) -> None:
-        """Queue all linked launches, on this memory."""
-        raise NotImplementedError
+    def launch(self, linked: LinkedLaunches, memory: list[DeviceMemory]) -> None:
+        """Queue all linked launches, on this memory, and start them."""
+        for launch in linked:
+            self.exec(bind_launch(launch, memory))
+        self.submit()
 
-    def unlink(self, linked: LinkedLaunches) -> None:
+    def unlink(self, linked: LinkedLaunches) -> None:  # noqa: B027
         """Release linked launches; those that are queued still run."""
-        raise NotImplementedError
 
     # ---- the timeline
 

@@ -18,7 +18,7 @@ import math
 import os
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -80,6 +80,11 @@ class PoolMemory:
         self.loc: Location | None = current_loc.loc
 
 
+def block_size(nbytes: int) -> int:
+    """Return the size of the block that an allocation of ``nbytes`` gets."""
+    return size_class(nbytes, _MIN_SIZE, _SIZE_BITS)
+
+
 class GpuPool:
     """The memory of one driver, by size class."""
 
@@ -97,14 +102,15 @@ class GpuPool:
         self._deaths: DeathQueue[PoolMemory] = DeathQueue()
         self._lock = fork_safe_lock()
 
-    def take(self, owner: object, nbytes: int, from_host: bool = False) -> PoolMemory:
+    def take(self, owner: object, nbytes: int, from_host: bool = False, size: int = 0
+             ) -> PoolMemory:
         """Allocate memory of ``nbytes`` bytes for the lifetime of ``owner``; ``from_host``: filled
-        by the host.
+        by the host; ``size``: the ``block_size``, if known.
 
         Raises:
             OutOfMemoryError: there is none, even after all free memory is returned to the driver.
         """
-        size = size_class(nbytes, _MIN_SIZE, _SIZE_BITS)
+        size = size or block_size(nbytes)
         from_host = from_host and size <= _MAX_HOST_FILLED
         with self._lock:
             self._settle()
@@ -122,6 +128,9 @@ class GpuPool:
         free = self._free.get((size, from_host))
         if not free:
             return None
+        if not from_host and self.driver.is_idle(free[-1]):
+            self.free_bytes -= size
+            return free.pop()
         idle = [memory for memory in free if self.driver.is_idle(memory)]
         if not idle and self.free_bytes < MAX_FREE_BYTES // 2:
             return None
@@ -359,12 +368,13 @@ class GpuStorage(DeviceStorage):
     timeline = 0
     _shared: GpuStorage  # the storage that owns the memory
 
-    def __init__(self, pool: GpuPool, nbytes: int, from_host: bool = False) -> None:
+    def __init__(self, pool: GpuPool, nbytes: int, from_host: bool = False, size: int = 0
+                 ) -> None:
         self.pool, self.nbytes, self.is_aliased = pool, nbytes, False
         self._host: HostBytes | None = None
         self.incoming: IncomingCopy | None = None
         self._host_copy: HostCopy | None = None
-        self.piece = pool.take(self, nbytes, from_host)
+        self.piece = pool.take(self, nbytes, from_host, size)
 
     @property
     def memory(self) -> DeviceMemory:
@@ -387,11 +397,6 @@ class GpuStorage(DeviceStorage):
         alias._host_copy = None
         alias.is_aliased = self.is_aliased = True
         return alias
-
-    @classmethod
-    def allocate_all(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:
-        """Allocate storages of these sizes."""
-        return [cls(pool, nbytes) for nbytes in sizes]
 
     def written(self) -> None:
         """Invalidate host copies: the content changes."""

@@ -7,9 +7,10 @@ commands before it. Then the host reads the condition once, and queues more stri
 
     EXEC a; CMD_LOOP while f: EXEC b; EXEC c     ->      a, 32 times b; read f;   c
 
-Such commands are queued without interpreting them. A driver that binds memory at each call
-(``links``) records them once. Otherwise, if the driver can, they are recorded once arguments come
-in the same memory again (long lists at once), and replayed from then on. A bounded number of
+Such commands are queued without interpreting them: they are linked once, on numbered memory, and
+launched on that of each call. If a record on fixed memory is faster (``min_recorded``), they are
+recorded once arguments come in the same memory again (long lists at once), and replayed from then
+on. A bounded number of
 records is cached, with least-recently-used eviction, and all records on freed memory are dropped.
 Results are steered to the memory of a record if that is free. A small result that the caller
 retains from call to call (the loss of each step) is written to a substitute buffer, from which it
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ from fnx.backends.gpu.driver import (
     QueuedLaunch,
     QueueDriver,
     RecordedLaunches,
-    UnboundLaunch,
+    bind_launch,
 )
 from fnx.backends.gpu.memory import SMALL_COPY, ArenaMemory, GpuPool, GpuStorage, PoolMemory
 from fnx.core.ir import accessors
@@ -119,43 +120,45 @@ class StaticLaunchPlan:
     def __init__(self, static_launches: list[_StaticLaunch], pool: GpuPool) -> None:
         self.static_launches, self.pool, self.driver = static_launches, pool, pool.driver
         self.records = LaunchRecords(self.driver)
-        self.written = {(place[0], place[1]) for k in static_launches
-                        for i, place in enumerate(k.places) if i in k.plan.written}
+        written = {(place[0], place[1]) for k in static_launches
+                   for i, place in enumerate(k.places) if i in k.plan.written}
+        self.written_ins, self.written_outs = [
+            sorted(i for of, i in written if of == kind) for kind in ("in", "out")]
         self._last_arena: list[DeviceMemory] = []  # the arena of the previous call
-        self._can_record = True
+        self._can_record = 0 < self.driver.min_recorded <= len(static_launches)
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
               arena: ArenaMemory | None, is_first: bool = True) -> None:
-        """Queue all launches on this memory. Results in donated memory stay there.
+        """Queue all launches on this memory and start them. Results in donated memory stay there.
 
         Only the first list of a call may choose other memory for results.
         """
-        for kind, index in self.written:
-            if kind != "arena":
-                (outs if kind == "out" else ins)[index].written()
+        for i in self.written_ins:
+            ins[i].written()
+        for i in self.written_outs:
+            outs[i].written()
         arg_memory = [s.memory for s in ins]
         new_memory = [s.piece for s in outs]
         if arena is not None:
             new_memory.append(arena.piece)
-        if self.driver.supports_linking:
-            if self.records.linked is None:
-                self.records.linked = self._link(len(ins), len(outs))
-            self.driver.launch(self.records.linked,
-                               (*arg_memory, *[piece.memory for piece in new_memory]))
-            return
-        fixed = {s.piece for s in ins}.union(() if is_first else new_memory)
-        record = self._find_or_record(arg_memory, new_memory, fixed, [s.nbytes for s in outs],
-                                      is_first) if self._can_record else None
-        if record is not None and record.launches is not None:
-            self.driver.replay(record.launches)
-            for i, substitute in record.substitutes.items():
-                self.driver.copy(substitute.memory, 0, new_memory[i].memory, 0, outs[i].nbytes)
-            return
-        for launch in self._launches(arg_memory, [piece.memory for piece in new_memory], len(outs)):
-            self.driver.exec(launch)
+        if self._can_record:
+            fixed = {s.piece for s in ins}.union(() if is_first else new_memory)
+            record = self._find_or_record(arg_memory, new_memory, fixed, [s.nbytes for s in outs],
+                                          is_first)
+            if record.launches is not None:
+                self.driver.replay(record.launches)
+                for i, substitute in record.substitutes.items():
+                    self.driver.copy(substitute.memory, 0, new_memory[i].memory, 0, outs[i].nbytes)
+                self.driver.submit()
+                return
+        if self.records.linked is None:
+            self.records.linked = self.driver.link(self._launches(len(ins), len(outs)),
+                                                   len(arg_memory) + len(new_memory))
+        arg_memory += [piece.memory for piece in new_memory]
+        self.driver.launch(self.records.linked, arg_memory)
 
     def _find_or_record(self, arg_memory: list[DeviceMemory], new_memory: list[PoolMemory],
-            fixed: set[PoolMemory], sizes: list[int], is_first: bool) -> _LaunchRecord | None:
+            fixed: set[PoolMemory], sizes: list[int], is_first: bool) -> _LaunchRecord:
         """Return the record of this memory, with launches recorded if it was seen before."""
         key, records = tuple(arg_memory), self.records.lru_records
         history = self.pool.result_history(tuple(sizes), MAX_RECORDS)
@@ -240,25 +243,17 @@ class StaticLaunchPlan:
         record.fresh = [piece.memory for piece in new_memory]
         memory = [record.substitutes[i].memory if i in record.substitutes else m
                   for i, m in enumerate(record.fresh)]
-        record.launches = self.driver.record(self._launches(record.key, memory, len(sizes)))
-        self._can_record = record.launches is not None
+        memory = [*record.key, *memory]
+        record.launches = self.driver.record([
+            bind_launch(launch, memory) for launch in self._launches(len(record.key), len(sizes))])
 
-    def _launches(self, arg_memory: Sequence[DeviceMemory], new_memory: Sequence[DeviceMemory],
-                  outs: int
-                  ) -> list[QueuedLaunch]:
-        memory = {"in": arg_memory, "out": new_memory[:outs], "arena": new_memory[outs:]}
+    def _launches(self, ins: int, outs: int) -> list[QueuedLaunch]:
+        """Return all launches on numbered memory: arguments, then results, then temporaries."""
+        first = {"in": 0, "out": ins, "arena": ins + outs}
         return [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
-            [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars,
+            [(first[kind] + index, offset) for kind, index, offset in k.places]), k.plan.scalars,
             k.plan.sizes, k.plan.written, k.plan.command)
             for k in self.static_launches]
-
-    def _link(self, ins: int, outs: int) -> LinkedLaunches:
-        """Link all launches with memory numbered: arguments, then results, then temporaries."""
-        first = {"in": 0, "out": ins, "arena": ins + outs}
-        return self.driver.link([UnboundLaunch(
-            k.plan.kernel, k.plan.groups, k.plan.threads,
-            tuple([(first[kind] + index, offset) for kind, index, offset in k.places]),
-            k.plan.scalars) for k in self.static_launches])
 
     def forget(self, memory: DeviceMemory) -> None:
         """Drop the records on this memory."""
@@ -280,9 +275,9 @@ class _Segment:
         self.step: list[_StaticLaunch] = []
         self.plans: dict[tuple[bool, int], StaticLaunchPlan] = {}
 
-    def strips(self, read: ReadSlot) -> Iterator[int]:
+    def strips(self, read: ReadSlot) -> Iterable[int]:
         """Yield how many steps of the loop to queue, until it has ended."""
-        return iter((0,)) if self.loop is None else \
+        return (0,) if self.loop is None else \
             loop_strips(self.loop, read, MAX_LAUNCHES // max(1, len(self.step)))
 
 
@@ -300,7 +295,7 @@ class StaticProgram:
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
               arena: ArenaMemory | None, read: ReadSlot,
               register: Callable[[StaticLaunchPlan], None]) -> None:
-        """Queue all launches on this memory.
+        """Queue all launches on this memory and start them.
 
         Args:
             ins, outs, arena: the memory.

@@ -1,0 +1,82 @@
+"""Lists of calls of C functions, run by machine code."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fnx.backends.gpu.call_list import CallList, CallRunner
+
+PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 9)
+
+
+class Library:
+    """C functions that note their arguments."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+        self.status = 0
+        self._functions: list[Any] = []
+
+    def address(self, name: str, note: Callable[..., tuple[int, ...]]) -> int:
+        def called(*arguments: int) -> int:
+            self.seen.append((name, *note(*arguments)))
+            return self.status
+        self._functions.append(PROTOTYPE(called))
+        return ctypes.cast(self._functions[-1], ctypes.c_void_p).value or 0
+
+
+def word(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
+@pytest.fixture(scope="module")
+def runner() -> CallRunner:
+    return CallRunner()
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=4), max_size=4),
+       st.lists(st.tuples(st.integers(0, 1), st.tuples(*[st.sampled_from([8, 16, 1 << 50])] * 3)),
+                max_size=5))
+def test_what_it_calls(runner: CallRunner, launches: list[list[int]],
+                       runs: list[tuple[int, tuple[int, ...]]]) -> None:
+    """As a loop in Python would: memory that changed is set, then all kernels start in order."""
+    library = Library()
+    setting = library.address("set", lambda k, i, size, at, *_: (k, i, size, word(at)))
+    starting = library.address("start", lambda *a: (a[0], word(a[1]), *a[2:]))
+    calls = CallList(runner, sum(len(numbers) + 1 for numbers in launches), 3)
+    for k, numbers in enumerate(launches):
+        for i, number in enumerate(numbers):
+            calls.call("set", setting, k, i, 8, calls.store(number), if_changed=True)
+        calls.call("start", starting, k, calls.word(5 * k), *range(7))
+    last: dict[tuple[int, int], int] = {}
+    current = 0
+    for generation, memory in runs:
+        library.seen.clear()
+        if generation != current:
+            last, current = {}, generation
+        assert calls.run([*memory], generation) is None
+        want: list[tuple[int | str, ...]] = []
+        for k, numbers in enumerate(launches):
+            for i, number in enumerate(numbers):
+                if last.get((k, i)) != memory[number]:
+                    last[k, i] = memory[number]
+                    want.append(("set", k, i, 8, memory[number]))
+            want.append(("start", k, 5 * k, *range(7)))
+        assert library.seen == want
+
+
+def test_a_status_ends_the_run_and_names_the_call(runner: CallRunner) -> None:
+    library = Library()
+    calls = CallList(runner, 0, 0)
+    for name in ("first", "second"):
+        calls.call(name, library.address(name, lambda *a: ()))
+    assert calls.run([]) is None and library.seen == [("first",), ("second",)]
+    library.status = -5
+    assert calls.run([]) == ("first", -5)
+    assert library.seen == [("first",), ("second",), ("first",)]
