@@ -236,45 +236,55 @@ def _roi_align(n: Node, x: Value, rois: Value, batch: Value, *,
     if not sampling_ratio:  # the number of points follows from the sizes of the regions
         rois = n.read(rois, "its regions, as sampling_ratio is 0")
     corners = rois * np.float32(spatial_scale) - (0.5 if shifts else 0)
-    at, live = [], []
+    at, live, counts = [], [], []
     for low, high, size, count in ((1, 3, x.shape[2], output_height),
                                    (0, 2, x.shape[3], output_width)):
         length = corners[:, high] - corners[:, low]
         bin_size = (length if shifts else length.clip(1)) / count
         points = sampling_ratio or np.maximum(np.ceil(bin_size), 1)
-        most = int(np.max(points, initial=1))
-        step = jnp.asarray(bin_size / points)[:, None, None]
-        sample = jnp.asarray(bin_size)[:, None, None] * np.arange(count)[:, None] \
-            + (np.arange(most) + 0.5).astype(np.float32) * step
-        sample = sample + jnp.asarray(corners[:, low])[:, None, None]
-        inside = (sample >= -1) & (sample <= size)
+        step = bin_size / points
+        bins = jnp.asarray(bin_size)[:, None, None] * np.arange(count)[:, None]
+        corner = jnp.asarray(corners[:, low])[:, None, None]
+        index = np.arange(sampling_ratio) if sampling_ratio else \
+            _points_on(size, np.asarray(corner + bins), step[:, None, None], points)
+        sample = bins + (index + 0.5).astype(np.float32) * jnp.asarray(step)[:, None, None] + corner
         at.append(jnp.clip(sample, 0, size - 1))
-        live.append((inside, np.broadcast_to(
-            np.arange(most) < np.reshape(points, (-1, 1)), (rois.shape[0], most))))
-    return _pooled_samples(x, batch, at, live, mode)
+        live.append((sample >= -1) & (sample <= size) & (index < np.reshape(points, (-1, 1, 1))))
+        counts.append(points)
+    return _pooled_samples(x, batch, at, live, counts[0] * counts[1], mode)
 
 
-def _pooled_samples(x: Array, batch: Value, at: Sequence[Array], live: Sequence[Any], mode: str
-                    ) -> Array:
-    """``at``: positions (regions, bins, points) of each axis; ``live``: inside, and counted."""
+def _points_on(size: int, starts: np.ndarray, step: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return the indices of the points of each bin that may lie on an axis: few, although a region
+    may be far larger than the image, whose points outside are zeros."""
+    most = int(min(np.max(points, initial=1), (size + 1) / np.min(step, initial=1) + 3))
+    first = np.clip(np.floor((-1 - starts) / step) - 1, 0, points[:, None, None] - most)
+    return np.maximum(first, 0) + np.arange(most)
+
+
+def _pooled_samples(x: Array, batch: Value, at: Sequence[Array], live: Sequence[Array],
+                    count: Any, mode: str) -> Array:
+    """Reduce the values at points of the bins of regions.
+
+    Args:
+        at: positions (regions, bins, points) for each axis.
+        live: which of them are points of the region on the image.
+        count: how many points the bins of each region have; the others are zeros.
+    """
     shape = (*at[0].shape[:2], *at[1].shape[1:2], at[0].shape[2], at[1].shape[2])
 
-    def both(v: Any, axis: int) -> Array:
-        v = jnp.asarray(v)
+    def both(v: Array, axis: int) -> Array:
         return jnp.broadcast_to(v[:, :, None, :, None] if axis == 0 else
                                 v[:, None, :, None, :], shape)
 
-    inside = both(live[0][0], 0) & both(live[1][0], 1)
-    counted = both(live[0][1][:, None], 0) & both(live[1][1][:, None], 1)
-    chosen = jnp.take(x, to_array(batch), 0)
-    values = [jnp.where(inside[:, None], v, 0)
-              for v in _tap_values(chosen, [both(at[0], 0), both(at[1], 1)])]
-    weights = counted[:, None]
+    inside = (both(live[0], 0) & both(live[1], 1))[:, None]
+    count = jnp.asarray(np.float32(count)).reshape((-1, 1, 1, 1))
+    values = _tap_values(jnp.take(x, to_array(batch), 0), [both(at[0], 0), both(at[1], 1)])
     if mode == "max":
         most = jnp.stack(values).max(0) if len(values) > 1 else values[0]
-        return jnp.max(jnp.where(weights, most, -jnp.inf), (-2, -1))
-    total = jnp.sum(jnp.where(weights, sum(values), 0), (-2, -1))
-    return total / jnp.sum(weights, (-2, -1)).astype(x.dtype)
+        most = jnp.max(jnp.where(inside, most, -jnp.inf), (-2, -1))
+        return jnp.where(jnp.sum(inside, (-2, -1)) < count, jnp.maximum(most, 0), most)
+    return jnp.sum(jnp.where(inside, sum(values), 0), (-2, -1)) / count.astype(x.dtype)
 
 
 @op("MaxRoiPool")

@@ -187,6 +187,18 @@ def test_random_nodes_draw_anew_in_each_iteration(loop: str, seed: dict[str, flo
     assert rows.shape == (4, 2) and len(np.unique(rows)) == 8
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_a_region_far_larger_than_its_image_is_summed_over_the_image(mode: str) -> None:
+    m = model([node("RoiAlign", "x r b", "y", mode=mode)], {"x": [1, 2, 6, 8], "r": [1, 4]}, ["y"],
+              {"b": np.zeros(1, np.int64)})
+    side = 2 ** 20
+    x = np.stack([np.ones((6, 8), np.float32), -np.ones((6, 8), np.float32)])[None]
+    got = fnx.onnx.load(m)(x, np.asarray([[-side, -side, side, side]], np.float32))
+    # a point for each pixel of the region; values hold for one pixel around the image
+    share = (6 + 2) * (8 + 2) / (2 * side) ** 2
+    np.testing.assert_allclose(np.ravel(got), [share, -share] if mode == "avg" else [1, 0], 1e-6)
+
+
 def test_importing_fnx_imports_no_onnx() -> None:
     code = "import sys, fnx; print(sorted({'onnx', 'fnx.onnx'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
