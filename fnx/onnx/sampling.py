@@ -254,11 +254,12 @@ def _roi_align(n: Node, x: Value, rois: Value, batch: Value, *,
     return _pooled_samples(x, batch, at, live, counts[0] * counts[1], mode)
 
 
-def _points_on(size: int, starts: np.ndarray, step: np.ndarray, points: np.ndarray) -> np.ndarray:
+def _points_on(size: int, starts: Any, step: Any, points: Any) -> Any:
     """Return the indices of the points of each bin that may lie on an axis: few, although a region
     may be far larger than the image, whose points outside are zeros."""
+    step = np.where(step > 0, step, np.inf)  # of no extent: one point
     most = int(min(np.max(points, initial=1), (size + 1) / np.min(step, initial=1) + 3))
-    first = np.clip(np.floor((-1 - starts) / step) - 1, 0, points[:, None, None] - most)
+    first = np.minimum(np.floor((-1 - starts) / step) - 1, points[:, None, None] - most)
     return np.maximum(first, 0) + np.arange(most)
 
 
@@ -274,8 +275,7 @@ def _pooled_samples(x: Array, batch: Value, at: Sequence[Array], live: Sequence[
     shape = (*at[0].shape[:2], *at[1].shape[1:2], at[0].shape[2], at[1].shape[2])
 
     def both(v: Array, axis: int) -> Array:
-        return jnp.broadcast_to(v[:, :, None, :, None] if axis == 0 else
-                                v[:, None, :, None, :], shape)
+        return jnp.broadcast_to(jnp.expand_dims(v, (2, 4) if axis == 0 else (1, 3)), shape)
 
     inside = (both(live[0], 0) & both(live[1], 1))[:, None]
     count = jnp.asarray(np.float32(count)).reshape((-1, 1, 1, 1))
@@ -283,8 +283,9 @@ def _pooled_samples(x: Array, batch: Value, at: Sequence[Array], live: Sequence[
     if mode == "max":
         most = jnp.stack(values).max(0) if len(values) > 1 else values[0]
         most = jnp.max(jnp.where(inside, most, -jnp.inf), (-2, -1))
-        return jnp.where(jnp.sum(inside, (-2, -1)) < count, jnp.maximum(most, 0), most)
-    return jnp.sum(jnp.where(inside, sum(values), 0), (-2, -1)) / count.astype(x.dtype)
+        return jnp.asarray(jnp.where(jnp.sum(inside, (-2, -1)) < count, jnp.maximum(most, 0), most))
+    total: Array = jnp.sum(jnp.where(inside, sum(values), 0), (-2, -1)) / count.astype(x.dtype)
+    return total
 
 
 @op("MaxRoiPool")

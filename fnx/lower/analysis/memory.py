@@ -10,6 +10,11 @@ number of buffers, so above a limit buffers are placed in order of first use, be
 
 >>> plan_arena([("a",), ("a", "b"), ("b", "c")], {"a": 4096, "b": 4096, "c": 4096})
 ({'a': 0, 'b': 4096, 'c': 0}, 8192)
+
+Before a result is written, its memory holds intermediate buffers:
+
+    before  steps  a = f(x); b = g(a); out = h(b)       arena: 8 KB
+    after   a in out, b at 0                            arena: 4 KB
 """
 
 from __future__ import annotations
@@ -28,10 +33,14 @@ GREEDY_LIMIT = 512  # most buffers that are placed by size
 ALIGNMENT = 64  # bytes: a vector register and a cache line
 
 
+def nbytes_of(node: UOp) -> int:
+    """Return the bytes of the elements of a node."""
+    return math.prod(node.shape) * node.dtype.itemsize
+
+
 def size_of(node: UOp) -> int:
     """Return the bytes of a buffer, rounded up to the alignment."""
-    nbytes = math.prod(node.shape) * node.dtype.itemsize
-    return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+    return max(-(-nbytes_of(node) // ALIGNMENT), 1) * ALIGNMENT
 
 
 class View(Record):
@@ -122,18 +131,68 @@ def plan_arena(uses: Sequence[Sequence[UOp]],
                 last[node] = step
     if len(first) > GREEDY_LIMIT:
         return _plan_best_fit(first, last, sizes)
-    allocated: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
+    allocated: list[_Allocation] = []
     offsets: dict[UOp, int] = {}
     for node in sorted(first, key=lambda n: -sizes[n]):
-        first_use, last_use = first[node], last[node]
-        start = _lowest_gap([p for p in allocated if p[2] <= last_use and p[3] >= first_use],
-                            sizes[node])
-        offsets[node] = start
-        insort(allocated, (start, start + sizes[node], first_use, last_use))
+        live = first[node], last[node]
+        offsets[node] = _free_offset(allocated, sizes[node], *live)
+        insort(allocated, (offsets[node], offsets[node] + sizes[node], *live))
     return offsets, max((end for _, end, _, _ in allocated), default=0)
 
 
-def _lowest_gap(allocated: list[tuple[int, int, int, int]], size: int) -> int:
+def place_in_results(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int],
+                     results: Iterable[UOp]) -> dict[UOp, tuple[UOp, int]]:
+    """Place buffers in the memory of results that are written later, largest first.
+
+    Args:
+        uses: for each step, the buffers it reads or writes.
+        sizes: the bytes of each buffer that may be placed.
+        results: those whose memory may hold others before their first use.
+
+    Returns:
+        For each placed buffer, the result and the offset in its memory.
+
+    >>> x, w = (build.param(i, dtypes.float32, (8,)) for i in range(2))
+    >>> a, b, out = build.neg(x), build.exp(x), build.add(x, w)
+    >>> place_in_results([(a,), (a, b), (b, out)], {a: 32, b: 32}, [out]) == {a: (out, 0)}
+    True
+    """
+    first: dict[UOp, int] = {}
+    last: dict[UOp, int] = {}
+    for step, operands in enumerate(uses):
+        for node in operands:
+            first.setdefault(node, step)
+            last[node] = step
+    # their exact lengths: the memory of a result may be a row of a larger one
+    regions = [(nbytes_of(node), first[node], node, list[_Allocation]())
+               for node in results if first.get(node, 0) > 0]
+    regions.sort(key=lambda region: -region[0])
+    placed: dict[UOp, tuple[UOp, int]] = {}
+    # of equal ones the last first: the ones before the result's operand, of a chain every other
+    for node in sorted([n for n in first if n in sizes], key=lambda n: (-sizes[n], -last[n])):
+        for capacity, until, result, allocated in regions:
+            if nbytes_of(node) > capacity:
+                break
+            if last[node] >= until:
+                continue
+            live = first[node], last[node]
+            start = _free_offset(allocated, sizes[node], *live)
+            if start + nbytes_of(node) <= capacity:
+                placed[node] = result, start
+                insort(allocated, (start, start + sizes[node], *live))
+                break
+    return placed
+
+
+_Allocation = tuple[int, int, int, int]  # offset, end, first step, last step
+
+
+def _free_offset(allocated: list[_Allocation], size: int, first: int, last: int) -> int:
+    """Return the lowest offset with ``size`` bytes that are free from a first to a last step."""
+    return _lowest_gap([p for p in allocated if p[2] <= last and p[3] >= first], size)
+
+
+def _lowest_gap(allocated: list[_Allocation], size: int) -> int:
     """Return the lowest offset with ``size`` free bytes; ``allocated`` is sorted by offset."""
     start = 0
     for offset, end, _, _ in allocated:

@@ -203,7 +203,8 @@ class Launches(Record):
         no_alias: whether parameters and results share their memory with nothing else, so that all
             other values are in one buffer.
         memory: maps a node to the node whose buffer it shares, once that is decided.
-        offsets: arena offsets of nodes, once planned.
+        in_results: maps a node to a result whose memory holds it before that is written.
+        offsets: offsets of nodes in the arena, or in such a result, once planned.
         arena: bytes of the arena.
     """
 
@@ -214,6 +215,7 @@ class Launches(Record):
     unaligned: frozenset[UOp] = frozenset()
     no_alias: bool = False
     memory: Mapping[UOp, UOp] = {}
+    in_results: Mapping[UOp, UOp] = {}
     offsets: Mapping[UOp, int] = {}
     arena: int = 0
 
@@ -245,7 +247,8 @@ class Block(Record):
 
 
 def plan_memory(launches_in: Launches) -> Launches:
-    """Decide which nodes share a buffer, and assign arena offsets to intermediate values."""
+    """Decide which nodes share a buffer, and assign memory to intermediate values: that of results
+    before they are written, else the arena."""
     if any(launch.copy_pair is not None for launch in launches_in.launches):
         launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
     sharing = share_buffers(launches_in)
@@ -259,9 +262,13 @@ def plan_memory(launches_in: Launches) -> Launches:
         for node in uses[-1]:
             if node.op is not ops.PARAM and node not in outs:
                 sizes[node] = memory.size_of(node)
-    offsets, arena = memory.plan_arena(uses, sizes)
-    return launches_in.replace(launches=launches, memory=sharing.memory(), offsets=offsets,
-                               arena=arena)
+    placed = {} if launches_in.no_alias else memory.place_in_results(uses, sizes, [
+        node for node in outs if node.op is not ops.PARAM and node not in launches_in.unaligned])
+    offsets, arena = memory.plan_arena(uses, {n: s for n, s in sizes.items() if n not in placed})
+    return launches_in.replace(
+        launches=launches, memory=sharing.memory(), arena=arena,
+        in_results={node: result for node, (result, _) in placed.items()},
+        offsets=offsets | {node: offset for node, (_, offset) in placed.items()})
 
 
 def build_block(planned: Launches) -> Block:
@@ -270,12 +277,13 @@ def build_block(planned: Launches) -> Block:
 
     def locate(node: UOp) -> tuple[str, int]:
         node = planned.memory.get(node, node)
+        node = planned.in_results.get(node, node)
         return ("in", node.arg.slot) if node.op is ops.PARAM else ("out", outs[node]) \
             if node in outs else ("arena", 0)
 
     def slot(node: UOp) -> UOp:
         kind, index = locate(node)
-        offset = planned.offsets[planned.memory.get(node, node)] if kind == "arena" else 0
+        offset = planned.offsets.get(planned.memory.get(node, node), 0)
         return build_calls.slot(kind, index, offset, memory.size_of(node))
 
     results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)

@@ -6,13 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.config import override
-from fnx.lower.analysis.memory import View, plan_arena
+from fnx.lower.analysis.memory import (
+    ALIGNMENT,
+    View,
+    nbytes_of,
+    place_in_results,
+    plan_arena,
+    size_of,
+)
 from fnx.lower.driver import Driver
 from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.pipeline import FUSION_PASSES
@@ -145,6 +154,37 @@ def test_many_buffers_are_planned_near_their_peak() -> None:
         for b in nodes[i + 1:i + 40]:
             if first[a] <= last[b] and first[b] <= last[a]:
                 assert offsets[a] + sizes[a] <= offsets[b] or offsets[b] + sizes[b] <= offsets[a]
+
+
+@given(st.lists(st.tuples(st.integers(1, 90), st.integers(0, 9), st.integers(0, 5)), min_size=2,
+                max_size=12), st.sets(st.integers(0, 11), max_size=4))
+def test_a_result_holds_others_until_it_is_written(buffers: list[tuple[int, int, int]],
+                                                   results: set[int]) -> None:
+    nodes = [UOp(ops.BUFFER, F, (), op_args.Buffer(object(), (n,))) for n, _, _ in buffers]
+    first = {n: at for n, (_, at, _) in zip(nodes, buffers)}
+    last = {n: at + more for n, (_, at, more) in zip(nodes, buffers)}
+    uses = [[n for n in nodes if first[n] <= step <= last[n]] for step in range(15)]
+    outs = [n for i, n in enumerate(nodes) if i in results]
+    sizes = {n: size_of(n) for n in nodes if n not in outs}
+    placed = place_in_results(uses, sizes, outs)
+    assert placed.keys() <= sizes.keys()
+    for a, (result, start) in placed.items():
+        assert start % ALIGNMENT == 0 and start + nbytes_of(a) <= nbytes_of(result)
+        assert last[a] < first[result]
+        for b, (other, offset) in placed.items():
+            if a is not b and other is result and first[a] <= last[b] and first[b] <= last[a]:
+                assert start + sizes[a] <= offset or offset + sizes[b] <= start
+
+
+def test_a_chain_of_layers_keeps_one_intermediate_beside_its_result() -> None:
+    """Every other layer is in the memory of the result."""
+    def f(x: Any, w: Any) -> Any:
+        for _ in range(7):
+            x = jnp.tanh(x @ w)
+        return x
+
+    x = jnp.ones((64, 64))
+    assert fnx.jit(f).lower(x, x).arena == x.nbytes
 
 
 def test_parts_of_a_concatenation_that_are_one_value_around_another() -> None:
