@@ -181,6 +181,16 @@ def test_what_is_saved_of_an_rnn() -> None:
     assert backward.arg.n_consts == 1  # w is not stacked
 
 
+def test_the_states_before_steps_are_saved_and_not_shifted_afterwards() -> None:
+    def loss(u: fnx.Array) -> fnx.Array:
+        u, _ = lax.scan(lambda u, _: (u + jnp.sin(jnp.roll(u, 1)), None), u, None, 20)
+        return jnp.sum(u * u)
+
+    u = jnp.linspace(0., 1., 512)
+    concats = nodes(graph(fnx.grad(loss), u), ops.CONCAT)
+    assert concats and all(n.shape == u.shape for n in concats)  # those of roll
+
+
 def test_what_all_steps_share_is_saved_once() -> None:
     def loss(w: fnx.Array, x: fnx.Array) -> fnx.Array:
         return lax.scan(lambda c, _: (c * jnp.exp(jnp.sum(w * w)), None), x, None, length=5)[0]
@@ -206,8 +216,10 @@ def test_zero_cotangents_stay_zero_through_loops() -> None:
 
 
 SINGULAR: dict[str, Callable[[Any], Any]] = {
-    "scan": lambda x: lax.scan(lambda c, u: (jnp.sqrt(c * c + u) * x.sum(), None), 1.0, x)[0],
-    "fori_loop": lambda x: lax.fori_loop(0, 4, lambda i, c: jnp.sqrt(c) * x, x).sum(),
+    "scan": lambda x: lax.scan(lambda c, u: (
+        jnp.sqrt(jnp.maximum(c * c + u, 0)) * x.sum(), None), 1.0, x)[0],
+    "fori_loop": lambda x: lax.fori_loop(0, 4, lambda i, c: jnp.sqrt(jnp.maximum(c, 0)) * x,
+                                         x).sum(),
     "while_loop": lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (
         c[0] + 1, jnp.sqrt(c[1]) * x), (0, x))[1].sum(),
     "cond": lambda x: lax.cond(x[0] > 0, lambda v: jnp.sqrt(v).sum(),
