@@ -6,16 +6,15 @@ import itertools
 import math
 import sys
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from fnx.core.ir.axis_partitions import Partitions
 from fnx.core.support.errors import ArgumentError, ShapeError, UnknownNameError
 from fnx.sharding.device_registry import Device, device_by_name, devices
 from fnx.sharding.mesh import AbstractMesh, Mesh
 
 __all__ = ["NamedSharding", "PartitionSpec", "Sharding", "SingleDeviceSharding"]
-
-Partitions = tuple[tuple[Hashable, ...], ...]  # for each axis of an array: axes of a mesh
 
 
 class _Unconstrained:

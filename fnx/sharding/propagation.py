@@ -1,11 +1,11 @@
 """Shardings of results from those of arguments: one forward walk over a FUNCTION.
 
-The sharding of a node is, for each of its axes, the axes of the mesh that partition it. A rule for
-each kind of op says which axes of its operands (its factors) are axes of its result:
+The sharding of a node is, for each of its axes, the axes of the mesh that partition it. The table
+core/ir/axis_partitions.py says which axes of operands are axes of a result:
 
     x + y             axis i of both -> axis i; of the first operand that is partitioned there
     REDUCE of axis i  it ends: a sum over it needs no collective, as the devices share memory
-    RESHAPE           the first axis of a group of axes -> the first axis of the new group
+    RESHAPE           the outermost axes of a group of axes -> those of the new group
     SCAN              carries of the body as they come in, rows without their first axis
 
 What has no rule is replicated, and so is an axis whose parts would be uneven. An axis of the mesh
@@ -14,29 +14,26 @@ that would partition two axes of an array stays with the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fnx.core.array.placement import Placement, commit_to, placement_of
 from fnx.core.ir import ops
+from fnx.core.ir.axis_partitions import Partitions, axis_maps, fit, reshaped
 from fnx.core.ir.cache import find_memo, memos_of
-from fnx.core.ir.op import other_axes
 from fnx.core.ir.op_bodies import OpBodies
-from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import PlacementError
 from fnx.sharding.constraints import constraint_of, placement_for
 from fnx.sharding.mesh import AbstractMesh
 from fnx.sharding.named_sharding import (
     NamedSharding,
-    Partitions,
     PartitionSpec,
     Sharding,
     partitions_of,
 )
 from fnx.transforms.link import transfer_storage
-
-Rule = Callable[[UOp, Partitions], Partitions]  # from the first operand
 
 
 def commit_results(outs: list[Any], placement: Placement | None, ins: Sequence[Any], function: UOp
@@ -131,14 +128,15 @@ class _Walk:
 
     def _computed(self, node: UOp) -> Partitions:
         operands = [self._of.get(x, ()) for x in node.src]
-        if node.op.kind in ("elementwise", "pair") or node.op is ops.CONCAT:
-            merged = [next((p[i] for p in operands if i < len(p) and p[i]), ())
-                      for i in range(len(node.shape))]
-            if node.op is ops.CONCAT:
-                merged[node.arg] = ()
-            return tuple(merged)
-        rule = _RULES.get(node.op)
-        return () if rule is None else rule(node, operands[0])
+        if node.op is ops.RESHAPE:
+            x = node.src[0]
+            return reshaped(x.shape, node.shape, self._fit(operands[0], x.shape), self._sizes)[1]
+        out: list[tuple[Hashable, ...]] = [()] * len(node.shape)
+        for parts, axes in zip(operands, axis_maps(node)):
+            for part, i in zip(parts, axes):
+                if i is not None:
+                    out[i] = out[i] or part
+        return tuple(out)
 
     def _bodies(self, node: UOp) -> list[Partitions]:
         bodies = OpBodies(node)
@@ -154,61 +152,4 @@ class _Walk:
                 for i, parts in enumerate(out)]
 
     def _fit(self, parts: Partitions, shape: Shape) -> Partitions:
-        """Return partitions of a shape: each axis of the mesh once, all parts even."""
-        used: set[Hashable] = set()
-        out = []
-        for n, part in zip(shape, (*parts, *[()] * len(shape))):
-            fitting = []
-            for name in part:
-                size = self._sizes[name]
-                if name in used or not isinstance(n, int) or n % size:
-                    break
-                n //= size
-                used.add(name)
-                fitting.append(name)
-            out.append(tuple(fitting))
-        return tuple(out)
-
-
-def _same_length(node: UOp, parts: Partitions) -> Partitions:
-    """Axes that keep their length."""
-    return tuple([part if a == b else () for part, a, b in
-                  zip(parts, node.src[0].shape, node.shape)])
-
-
-def _reshape(node: UOp, parts: Partitions) -> Partitions:
-    """Groups of axes of equal products; of each the first long axis may be partitioned."""
-    old, new = node.src[0].shape, node.shape
-    out: list[tuple[Hashable, ...]] = [()] * len(new)
-    i = j = 0
-    while i < len(old) and j < len(new):
-        if old[i] == 1 or new[j] == 1:
-            i, j = i + (old[i] == 1), j + (old[i] != 1 or new[j] == 1)
-            continue
-        out[j] = parts[i] if i < len(parts) else ()
-        a, b = old[i], new[j]
-        i, j = i + 1, j + 1
-        while a != b and (i < len(old) if a < b else j < len(new)):
-            if a < b:
-                a, i = a * old[i], i + 1
-            else:
-                b, j = b * new[j], j + 1
-    return tuple(out)
-
-
-def _gather(node: UOp, parts: Partitions) -> Partitions:
-    rest = [parts[i] for i in other_axes(node.arg.axes, len(parts))]
-    return (*[()] * len(node.src[1].shape), *rest) if len(node.src) > 1 else tuple(rest)
-
-
-_RULES: dict[Op, Rule] = {
-    ops.STOP_GRADIENT: lambda node, parts: parts, ops.BARRIER: lambda node, parts: parts,
-    ops.PERMUTE: lambda node, parts: tuple([parts[i] for i in node.arg]),
-    ops.EXPAND: _same_length, ops.PAD: _same_length, ops.SHRINK: _same_length,
-    ops.FLIP: _same_length, ops.UNFOLD: _same_length, ops.FOLD: _same_length,
-    ops.RESHAPE: _reshape, ops.GATHER: _gather,
-    ops.SCATTER: lambda node, parts: tuple([() if i in node.arg.axes else part
-                                            for i, part in enumerate(parts)]),
-    ops.REDUCE: lambda node, parts: tuple([parts[i] for i in other_axes(node.arg.axes,
-                                                                        len(parts))]),
-}
+        return fit(parts, shape, self._sizes)

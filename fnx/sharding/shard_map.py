@@ -20,13 +20,13 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build
+from fnx.core.ir.axis_partitions import Partitions
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.sharding.constraints import constrain
 from fnx.sharding.mesh import AbstractMesh, get_mesh
 from fnx.sharding.named_sharding import (
     NamedSharding,
-    Partitions,
     PartitionSpec,
     check_spec,
     partitions_of,

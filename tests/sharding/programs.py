@@ -135,12 +135,8 @@ class Outcome(NamedTuple):
     errors: dict[str, tuple[str, str]]
 
 
-def run(lib: Any, program: Program, check: bool = True) -> Outcome:
-    """Run a program in a library with JAX's names (``jax`` or ``fnx``)."""
-    rng = np.random.default_rng(program.seed)
-    x, y, dx, dy = [rng.standard_normal(shape).astype(np.float32)
-                    for shape in (*program.shapes, *program.shapes)]
-
+def mapped(lib: Any, program: Program, check: bool = True) -> Callable[..., Any]:
+    """Return the function of two arrays that a program is."""
     def body(x: Any, y: Any) -> Any:
         for name, *args in program.steps:
             x = STEPS[name](lib, x, y, *args)
@@ -149,9 +145,19 @@ def run(lib: Any, program: Program, check: bool = True) -> Outcome:
     spec = lib.P
     mesh = lib.make_mesh(tuple(program.mesh.values()), tuple(program.mesh),
                          axis_types=(lib.sharding.AxisType.Auto,) * len(program.mesh))
-    f = lib.jit(lib.shard_map(body, mesh=mesh, check_vma=check,
-                              in_specs=tuple([spec(*s) for s in program.in_specs]),
-                              out_specs=spec(*program.out_spec)))
+    f: Callable[..., Any] = lib.shard_map(body, mesh=mesh, check_vma=check,
+                                          in_specs=tuple([spec(*s) for s in program.in_specs]),
+                                          out_specs=spec(*program.out_spec))
+    return f
+
+
+def run(lib: Any, program: Program, check: bool = True) -> Outcome:
+    """Run a program in a library with JAX's names (``jax`` or ``fnx``)."""
+    rng = np.random.default_rng(program.seed)
+    x, y, dx, dy = [rng.standard_normal(shape).astype(np.float32)
+                    for shape in (*program.shapes, *program.shapes)]
+
+    f = lib.jit(mapped(lib, program, check))
     out = Outcome({}, {})
 
     def stage(name: str, compute: Callable[[], Any]) -> bool:

@@ -1,0 +1,5 @@
+"""Several processes: a FUNCTION on whole arrays -> one on the blocks of a process.
+
+    partition.py   the walk: blocks of results from those of operands; bodies; entry
+    reshard.py     blocks with other cuts: by collectives, or slices of what all processes have
+"""

@@ -1,0 +1,115 @@
+"""Programs on whole arrays against the same on blocks, by threads that stand for processes.
+
+    python -m tests.lower.partition.programs 1000            random graphs, random cuts
+    python -m tests.lower.partition.programs 1000 --from 500
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import fnx
+from fnx.core.array import tree
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.axis_partitions import Names, Partitions, fit
+from fnx.core.ir.collectives import Collective, ProcessGrid, position
+from fnx.core.ir.uop import UOp
+from fnx.core.levels import interp, spec
+from fnx.core.tracing.trace import trace
+from fnx.lower.partition.partition import partition
+from tests import graphs
+from tests.lower.partition.processes import run_ranks
+
+GRIDS = (ProcessGrid(("a",), (2,)), ProcessGrid(("a",), (4,)), ProcessGrid(("a", "b"), (2, 2)),
+         ProcessGrid(("a", "b"), (4, 2)))
+LENGTHS = 1, 2, 2, 4, 4, 4, 8, 8, 8, 16, 6, 3, 0
+TYPES = (dtypes.float64, dtypes.int32, dtypes.float64, dtypes.bool_, dtypes.complex128)
+# Their results jump where the rounding of a sum changes, or their values grow without bounds.
+UNSTABLE = frozenset({ops.POW, ops.DIV, ops.REM, ops.TAN, ops.LGAMMA, ops.DIGAMMA, ops.EXP,
+                      ops.EXPM1, ops.BITCAST, ops.ASIN, ops.IDIV})
+
+
+def cut(x: Any, grid: ProcessGrid, rank: int, parts: Partitions) -> Any:
+    """Return the block of a process."""
+    for i, names in enumerate(parts):
+        if names:
+            x = np.split(x, grid.count(names), i)[position(grid, rank, names)]
+    return x
+
+
+def compare(function: UOp, args: Sequence[Any], grid: ProcessGrid, params: Sequence[Partitions],
+            wanted: Sequence[Partitions | None] = (), rtol: float = 1e-9, **options: Any
+            ) -> tuple[UOp, list[Partitions], list[Collective]]:
+    """Check that the blocks of results are those of the results; return the local program, the cuts
+    of results, and the collectives that a process ran."""
+    local, parts = partition(function, grid, params, wanted, **options)
+    spec.check([local], "tensor")
+    blocks = [[cut(x, grid, rank, p) for x, p in zip(args, params)]
+              for rank in range(grid.count(grid.names))]
+    outs, log = run_ranks(grid, lambda rank: interp.apply(local, blocks[rank]))
+    for i, whole in enumerate(interp.apply(function, args)):
+        scale = float(np.abs(whole[np.isfinite(whole)]).max(initial=1)) \
+            if whole.dtype.kind in "fc" else 0
+        for rank, out in enumerate(outs):
+            np.testing.assert_allclose(out[i], cut(whole, grid, rank, parts[i]), rtol=rtol,
+                                       atol=rtol * scale, err_msg=f"result {i} of rank {rank}")
+    return local, parts, log
+
+
+def random_cuts(rng: random.Random, grid: ProcessGrid, shape: tuple[int, ...]) -> Partitions:
+    """Draw cuts that fit a shape."""
+    parts: list[Names] = [()] * len(shape)
+    for name in rng.sample(grid.names, rng.randint(0, len(grid.names))):
+        if shape:
+            i = rng.randrange(len(shape))
+            parts[i] = (*parts[i], name)
+    return fit(tuple(parts), shape, dict(zip(grid.names, grid.sizes)))
+
+
+def compare_random(seed: int) -> list[Collective]:
+    """Compare the random graph of a seed with random cuts."""
+    rng = random.Random(seed)
+    with mock.patch.object(graphs, "LENGTHS", LENGTHS):
+        graph = graphs.graph_of(seed, rng.randint(1, 24), TYPES, graphs.ALL_OPS - UNSTABLE,
+                                smooth=True)
+    grid = rng.choice(GRIDS)
+    params = [random_cuts(rng, grid, x.shape) for x in graph.args]
+    wanted = [random_cuts(rng, grid, x.shape) if rng.random() < 0.3 else None
+              for x in graph.fn.src]
+    return compare(graph.fn, graph.args, grid, params, wanted)[2]
+
+
+def traced(f: Callable[..., Any], *xs: Any) -> tuple[UOp, list[Any]]:
+    """Return the FUNCTION of a Python function, and values for its parameters."""
+    leaves, in_tree = tree.flatten((tuple([fnx.numpy.asarray(x) for x in xs]), {}))
+    closed = trace(f, [x._aval for x in leaves], in_tree, transform="partition", name="f").close()
+    return closed.function, [np.asarray(x) for x in
+                             (*leaves, *map(fnx.Array, closed.captures))]
+
+
+def main() -> int:
+    """Return 1 if a program differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--from", type=int, default=0, dest="start")
+    options = parser.parse_args()
+    wrong = with_collectives = 0
+    for seed in range(options.start, options.start + options.count):
+        try:
+            with_collectives += bool(compare_random(seed))
+        except Exception as error:
+            wrong += 1
+            print(f"seed {seed}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    print(f"{options.count} programs, {with_collectives} with collectives, {wrong} wrong")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The program of a process: equal values, and which collectives it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.ir.axis_partitions import Partitions
+from fnx.core.ir.collectives import Collective, ProcessGrid
+from fnx.core.support.errors import FnxError, ShapeError
+from fnx.lower.partition.partition import partition
+from tests.lower.partition.programs import compare, compare_random, traced
+from tests.lower.partition.shard_programs import compare_sharded, constraints
+from tests.sharding import programs
+
+A, AB = ProcessGrid(("a",), (4,)), ProcessGrid(("a", "b"), (2, 2))
+RNG = np.random.default_rng(0)
+ROWS, COLUMNS, WHOLE = (("a",), ()), ((), ("a",)), ((), ())
+X, Y = [RNG.standard_normal(shape) for shape in ((8, 4), (8, 4))]
+W = [RNG.standard_normal(shape) for shape in ((4, 8), (8, 8), (8, 8), (8, 4))]
+
+
+def run(f: Callable[..., Any], cuts: list[Partitions], *xs: Any, grid: ProcessGrid = A,
+        **options: Any) -> tuple[list[Partitions], list[Collective]]:
+    function, args = traced(f, *xs)
+    params = [*cuts, *[((),) * x.ndim for x in args[len(cuts):]]]
+    return compare(function, args, grid, params, rtol=1e-5, **options)[1:]
+
+
+def names(log: list[Collective]) -> Counter[str]:
+    return Counter([arg.name for arg in log])
+
+
+def mlp(x: Any, *ws: Any) -> Any:
+    for i, w in enumerate(ws):
+        x = x @ w if i == len(ws) - 1 else jnp.tanh(x @ w)
+    return x
+
+
+def loss(x: Any, y: Any, *ws: Any) -> Any:
+    return ((mlp(x, *ws) - y) ** 2).mean()
+
+
+def test_random_programs_have_the_values_of_whole_arrays() -> None:
+    for seed in range(60):
+        compare_random(seed)
+
+
+def test_data_parallel_gradients_are_summed_once() -> None:
+    grads = fnx.value_and_grad(loss, argnums=(2, 3, 4, 5))
+    parts, log = run(grads, [ROWS, ROWS, *[WHOLE] * 4], X, Y, *W)
+    assert names(log) == {"all_reduce": 1} and len(log[0].ins) == 5  # in one message
+    assert parts == [(), *[WHOLE] * 4]
+
+    def step(x: Any, y: Any, *ws: Any) -> Any:
+        return [w - 0.1 * g for w, g in zip(ws, grads(x, y, *ws)[1])]
+    _, log = run(step, [ROWS, ROWS, *[WHOLE] * 4], X, Y, *W)
+    assert names(log) == {"all_reduce": 4}
+
+
+def test_tensor_parallel_layers_are_summed_once_a_pair() -> None:
+    cuts = [WHOLE, COLUMNS, ROWS, COLUMNS, ROWS]
+    parts, log = run(mlp, cuts, X, *W)
+    assert names(log) == {"all_reduce": 2} and parts == [WHOLE]
+    both = [ROWS, *[tuple([("b",) if p else () for p in cut]) for cut in cuts[1:]]]
+    parts, log = run(mlp, both, X, *W, grid=AB)
+    assert names(log) == {"all_reduce": 2} and parts == [ROWS]
+
+
+def test_cut_weights_are_gathered_if_activations_are_larger() -> None:
+    x = RNG.standard_normal((64, 4))
+    _, log = run(mlp, [ROWS, ROWS, ROWS, ROWS, ROWS], x, *W)
+    assert names(log) == {"all_gather": 4}
+    assert all(arg.ins[0][0][0] in (1, 2) for arg in log)  # the blocks of weights
+
+
+def test_loops_and_branches_are_cut_inside() -> None:
+    def rnn(xs: Any, h: Any, w: Any) -> Any:
+        return lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h.sum()), h, xs)
+    xs, h = RNG.standard_normal((5, 8, 4)), np.zeros((8, 4))
+    parts, log = run(rnn, [((), ("a",), ()), WHOLE], xs, h, RNG.standard_normal((4, 4)))
+    assert parts[0] == ROWS and set(names(log)) == {"all_reduce"}
+
+    def loop(x: Any) -> Any:
+        return lax.while_loop(lambda x: jnp.sum(x) < 100, lambda x: x * 2 + 1, x)
+    assert run(loop, [ROWS], np.abs(X))[0] == [ROWS]
+    branch = lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.T.T - 1, x)
+    assert run(branch, [ROWS], X)[0] == [ROWS]
+
+
+def test_other_ops_on_axes_that_are_whole_need_no_collective() -> None:
+    for f in (lambda x: jnp.sort(x, 1), lambda x: jnp.argmax(x, 1), lambda x: jnp.cumsum(x, 1),
+              lambda x: jnp.linalg.norm(x, axis=1), lambda x: jnp.fft.rfft(x, axis=1),
+              lambda x: x.reshape(2, 4, 2, 2).reshape(8, 4),
+              lambda x: jnp.pad(x[:, 1:], ((0, 0), (1, 2))),
+              lambda x: jnp.where(jnp.arange(8)[:, None] < 3, x, 0)):
+        _, log = run(f, [ROWS], X)
+        assert names(log)["all_gather"] == 0, f
+
+
+def test_random_bits_do_not_depend_on_the_cuts() -> None:
+    run(lambda x: x + fnx.random.normal(fnx.random.key(3), (8, 4)), [ROWS], X)
+
+
+def test_shard_map_runs_on_processes() -> None:
+    ran = 0
+    for seed in range(24):
+        try:
+            compare_sharded(programs.draw(seed), (2, 4, 8)[seed % 3], seed % 2 == 0)
+        except FnxError:
+            continue
+        ran += 1
+    assert ran > 8
+
+
+@pytest.mark.parametrize(("f", "routine"), [
+    (lambda x: lax.psum(x, "a"), "all_reduce"), (lambda x: lax.pmax(x, "a"), "all_reduce"),
+    (lambda x: lax.psum_scatter(x, "a", scatter_dimension=0, tiled=True), "reduce_scatter"),
+    (lambda x: lax.psum_scatter(x, "a", scatter_dimension=1, tiled=True), "reduce_scatter"),
+    (lambda x: lax.all_to_all(x, "a", 0, 1, tiled=True), "all_to_all"),
+    (lambda x: lax.all_to_all(x, "a", 1, 0, tiled=True), "all_to_all"),
+    (lambda x: lax.all_gather(x, "a", axis=0, tiled=True), "all_gather")])
+def test_a_collective_of_shard_map_is_one(f: Callable[..., Any], routine: str) -> None:
+    mesh = fnx.make_mesh((4,), ("a",))
+    for count in (2, 4):
+        grid = ProcessGrid(("a",), (count,))
+        _, log = run(fnx.shard_map(f, mesh=mesh, in_specs=fnx.P("a"), out_specs=fnx.P("a"),
+                                   check_vma=False),
+                     [ROWS], RNG.standard_normal((16, 8)), grid=grid,
+                     constraint=constraints({"a": 4}, grid))
+        assert set(names(log)) == {routine} and len(log) == 1
+
+
+def test_blocks_must_be_equal() -> None:
+    function, _ = traced(lambda x: x + 1, np.ones(6))
+    with pytest.raises(ShapeError, match=r"(?s)equal blocks, got \(6,\).*pad it"):
+        partition(function, A, [(("a",),)])
