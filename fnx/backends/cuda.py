@@ -22,12 +22,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_char_p, c_int, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from typing import Any
 
-import numpy as np
-
 from fnx.backends.gpu import pinned_memory
+from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
@@ -92,19 +91,13 @@ class CudaGraph:
     Attributes:
         graph, executable: handles of the driver.
         block: the words in device memory.
-        words: their values if all memory began at 0.
-        memory_indices: for each word, the index of its buffer in the list that a call passes; the
-            last index for words that are not addresses.
-        held: content of the block once all queued work is done.
+        words: those of the last call.
+        is_current: whether the block has them once all queued work is done.
     """
 
-    def __init__(self, words: list[int], memory_indices: list[int],
-                 symbols: tuple[str, ...]) -> None:
-        self.words = np.array(words, np.int64)
-        self.memory_indices = np.array(memory_indices, np.int64)
-        self.symbols = symbols
+    def __init__(self, words: CallList, symbols: tuple[str, ...]) -> None:
+        self.words, self.symbols, self.is_current = words, symbols, False
         self.graph = self.executable = self.block = 0
-        self.held: bytes | None = None
 
 
 class CudaDriver(AbortableDriver):
@@ -159,6 +152,7 @@ class CudaDriver(AbortableDriver):
         self._pending_values: deque[tuple[int, tuple[str, ...]]] = deque()
         self._block, self._block_bytes = 0, 0  # words of launches without a graph
         self.pinned = pinned_memory.PinnedPool(self._pin, self._reached, self._poll_until)
+        self.runner = CallRunner()
         abort_address = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
         self._abort_word = c_int.from_address(abort_address)
         self._abort_word.value = 0
@@ -308,7 +302,7 @@ class CudaDriver(AbortableDriver):
                 self._call("cuMemFree_v2", self._block)
             self._block_bytes = max(_MIN_BLOCK_BYTES, 1 << (nbytes - 1).bit_length())
             self._block = self._query_int("cuMemAlloc_v2", self._block_bytes)
-        self._send(np.array(words, np.int64), self._block)
+        self._send((c_int64 * len(words))(*words), self._block)
         self._pending = []
         for launch, start in zip(launches, starts):
             word = c_uint64(self._block + 8 * start)
@@ -316,12 +310,12 @@ class CudaDriver(AbortableDriver):
                        1, 1, 0, self.stream, (c_void_p * 1)(ctypes.addressof(word)), None)
         self._run([launch.kernel.symbol for launch in launches])
 
-    def _send(self, words: np.ndarray[Any, Any], block: int) -> None:
+    def _send(self, words: ctypes.Array[Any], block: int) -> None:
         """Copy words to a block of device memory, through a block of pinned memory."""
-        if words.nbytes:
-            staging = self.pinned.acquire(words.nbytes)
-            ctypes.memmove(staging, words.ctypes.data, words.nbytes)
-            self._call("cuMemcpyHtoDAsync_v2", block, staging, words.nbytes, self.stream)
+        if nbytes := ctypes.sizeof(words):
+            staging = self.pinned.acquire(nbytes)
+            ctypes.memmove(staging, words, nbytes)
+            self._call("cuMemcpyHtoDAsync_v2", block, staging, nbytes, self.stream)
 
     def _run(self, symbols: Sequence[str]) -> None:
         """Record an event after launched kernels, and thereby after the copy of their words."""
@@ -333,19 +327,17 @@ class CudaDriver(AbortableDriver):
 
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> CudaGraph:
         """Create a graph in which each kernel depends on the previous one."""
-        words: list[int] = []
-        memory_indices: list[int] = []
-        starts = []
+        count = sum([len((*launch.buffers, *launch.scalars, *launch.kernel.behind))
+                     for launch in launches])
+        words, starts = CallList(self.runner, count, numbers), []
         for launch in launches:
-            starts.append(len(words))
-            fixed_words = [*launch.scalars, *launch.kernel.behind]
-            words += [offset for _, offset in launch.buffers] + fixed_words
-            memory_indices += [number for number, _ in launch.buffers] + [-1] * len(fixed_words)
-        graph = CudaGraph(words, memory_indices,
-                          tuple([launch.kernel.symbol for launch in launches]))
+            starts.append(words.used)
+            words.add_stores(launch.buffers)
+            words.add((*launch.scalars, *launch.kernel.behind))
+        graph = CudaGraph(words, tuple([launch.kernel.symbol for launch in launches]))
         with self._lock:
             self._enter()
-            graph.block = self._query_int("cuMemAlloc_v2", 8 * max(len(words), 1))
+            graph.block = self._query_int("cuMemAlloc_v2", 8 * max(count, 1))
             try:
                 graph.graph = self._pointer("cuGraphCreate", 0)
                 previous = c_uint64()
@@ -373,14 +365,13 @@ class CudaDriver(AbortableDriver):
 
     def launch(self, linked: CudaGraph, memory: list[int]) -> None:
         """Copy the words if they changed since the last call, and launch the graph."""
-        words = linked.words + np.array([*memory, 0], np.int64)[linked.memory_indices]
-        content = words.tobytes()
         with self._lock:
             self._flush()
-            if content != linked.held:
-                linked.held = None
-                self._send(words, linked.block)
-                linked.held = content
+            linked.words.run(memory)
+            linked.is_current &= not linked.words.has_changed
+            if not linked.is_current:
+                self._send(linked.words.words, linked.block)
+                linked.is_current = True
             self._call("cuGraphLaunch", linked.executable, self.stream)
             self._run(linked.symbols)
 

@@ -1,4 +1,4 @@
-"""Errors of a lost wgpu device, and mapped copies to the host."""
+"""Errors of a lost wgpu device, mapped copies to the host, and functions of wgpu-native."""
 
 from __future__ import annotations
 
@@ -12,10 +12,29 @@ import numpy as np
 
 from fnx.backends.gpu.driver import AsyncRead, HostBytes
 from fnx.core.support.errors import DeviceError
+from fnx.core.support.process import load
 
 _LOST_TEXT = "is lost"  # in the message, whatever was called
 _MAP_MODE = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ_DEFAULT" would submit once more
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PassFunctions:
+    """Addresses of the functions that encode a launch, of wgpu-native, which wgpu calls by cffi."""
+
+    def __init__(self) -> None:
+        native = load("wgpu.backends.wgpu_native")
+        self._ffi: Any = native.ffi
+        self.set_pipeline, self.set_bind_group, self.dispatch = [
+            self._address(getattr(native.lib, f"wgpuComputePassEncoder{name}"))
+            for name in ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")]
+
+    def _address(self, pointer: Any) -> int:
+        return int(self._ffi.cast("uintptr_t", pointer))
+
+    def handle(self, wrapper: Any) -> int:
+        """Return the handle of wgpu-native that a wrapper of wgpu has."""
+        return self._address(wrapper._internal)
 
 
 class CopyDriver(Protocol):

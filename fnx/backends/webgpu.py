@@ -11,23 +11,21 @@ as wgpu-native may end the process on an error.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
+from ctypes import c_int32
 from typing import Any
 
-import numpy as np
-
+from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import InterruptibleDriver
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import (
-    DeviceLimits,
-    HostBytes,
-    QueuedLaunch,
-)
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, bind_launch
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.libwgpu import (
     MappedCopy,
+    PassFunctions,
     device_lost_error,
     reports_device_loss,
     start_copy_thread,
@@ -67,32 +65,32 @@ class WebGpuKernel:
 
 
 class LinkedPass:
-    """The launches of a pass: their parameters if all memory began at 0, and prepared bind groups.
+    """The launches of a pass, and the calls that encode them.
 
     Attributes:
-        words: the parameters, those of each launch at a multiple of 256 bytes.
-        memory_indices: for each word, the call's memory that it points into; else the last index.
-        params: the uniform buffer for the words; ``held``: its content once the queue is idle.
-        prepared: pipelines and bind groups, by the buffers that contain the memory.
+        words: the parameters of the last call, those of each launch at a multiple of 256 bytes.
+        params: the uniform buffer for the words.
+        is_current: whether it has them once the queue is idle.
+        prepared: the calls, with what they use, by the buffers that contain the memory.
     """
 
-    def __init__(self, launches: Sequence[QueuedLaunch]) -> None:
-        words: list[int] = []
-        memory_indices: list[int] = []
+    def __init__(self, launches: Sequence[QueuedLaunch], numbers: int, runner: CallRunner) -> None:
         self.launches, self.starts = launches, []
+        self.nbytes = sum([_round_up(4 * _param_words(launch)) for launch in launches])
+        self.words = CallList(runner, self.nbytes // 4, numbers, c_int32)
         for launch in launches:
-            self.starts.append(4 * len(words))
-            words += [0, launch.groups, *[offset for _, offset in launch.buffers],
-                      *[s - (1 << 32) if s >= 1 << 31 else s for s in launch.scalars]]
-            memory_indices += [-1, -1, *[number for number, _ in launch.buffers]]
-            words += [0] * (-len(words) % (_ALIGNMENT // 4))
-            memory_indices += [-1] * (len(words) - len(memory_indices))
-        self.words = np.array(words, np.int64)
-        self.memory_indices = np.array(memory_indices, np.int64)
-        self.nbytes = 4 * len(words)
+            self.starts.append(4 * self.words.used)
+            self.words.add((0, launch.groups))
+            self.words.add_stores(launch.buffers)
+            self.words.add(launch.scalars)
+            self.words.used = _round_up(4 * self.words.used) // 4
         self.params: Any = None
-        self.held: bytes | None = None
-        self.prepared: dict[tuple[int, ...], list[tuple[Any, Any, list[int], int, int]]] = {}
+        self.is_current = False
+        self.prepared: dict[tuple[int, ...], tuple[CallList, list[Any]]] = {}
+
+
+def _round_up(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _param_words(launch: QueuedLaunch) -> int:
@@ -160,7 +158,7 @@ class WebGpuDriver(InterruptibleDriver):
         self._layouts: dict[tuple[int, int], Any] = {}
         self._pending: list[QueuedLaunch] = []
         self._params: Any = None
-        self._lock = fork_safe_lock()
+        self._lock, self.runner, self._functions = fork_safe_lock(), CallRunner(), PassFunctions()
         self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
         self._copy_queue = start_copy_thread()
         self._marker_memory = self._buffer(_ALIGNMENT) << _BUFFER_SHIFT
@@ -344,10 +342,8 @@ class WebGpuDriver(InterruptibleDriver):
         launches, self._pending = self._pending, []
         memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
         numbers = {m: i for i, m in enumerate(memory)}
-        unbound = [QueuedLaunch(launch.kernel, launch.groups, launch.threads, tuple(
-            [(numbers[m], offset) for m, offset in launch.buffers]), launch.scalars)
-            for launch in launches]
-        linked = LinkedPass(unbound)
+        linked = LinkedPass([bind_launch(launch, numbers) for launch in launches], len(memory),
+                            self.runner)
         if self._params is None or self._params.size < linked.nbytes:
             self._params = self._uniform(max(1 << 14, 2 * linked.nbytes))
         linked.params = self._params
@@ -362,7 +358,7 @@ class WebGpuDriver(InterruptibleDriver):
         """Prepare a pass with its own uniform buffer; memory is bound at each call."""
         for launch in launches:
             _check_scalars(launch)
-        linked = LinkedPass(launches)
+        linked = LinkedPass(launches, numbers, self.runner)
         with self._lock:
             linked.params = self._uniform(max(linked.nbytes, _ALIGNMENT))
         return linked
@@ -388,37 +384,41 @@ class WebGpuDriver(InterruptibleDriver):
         buffers = tuple([m >> _BUFFER_SHIFT for m in memory])
         prepared = linked.prepared.get(buffers)
         if prepared is None:
-            prepared = [self._prepare_launch(launch, buffers, linked.params, start)
-                        for launch, start in zip(linked.launches, linked.starts)]
+            prepared = self._prepare(linked, buffers)
             if len(linked.prepared) == _MAX_PREPARED:
                 linked.prepared.pop(next(iter(linked.prepared)))
             linked.prepared[buffers] = prepared
-        offsets = np.array([*[m & _OFFSET_MASK for m in memory], 0], np.int64)
-        content = (linked.words + offsets[linked.memory_indices]).astype(np.int32).tobytes()
-        if content != linked.held:
-            linked.held = None
-            self.queue.write_buffer(linked.params, 0, content)
-            linked.held = content
+        linked.words.run([m & _OFFSET_MASK for m in memory])
+        linked.is_current &= not linked.words.has_changed
+        if not linked.is_current:
+            self.queue.write_buffer(linked.params, 0, linked.words.words)
+            linked.is_current = True
         encoder = self.gpu.create_command_encoder()
         compute_pass = encoder.begin_compute_pass()
-        for pipeline, group, start, groups_x, groups_y in prepared:
-            compute_pass.set_pipeline(pipeline)
-            compute_pass.set_bind_group(0, group, start)
-            compute_pass.dispatch_workgroups(groups_x, groups_y)
+        prepared[0].run([self._functions.handle(compute_pass)])
         compute_pass.end()
         self.submits += 1
         self._submit_marked(encoder)
 
-    def _prepare_launch(self, launch: QueuedLaunch, buffers: Sequence[int], params: Any, start: int
-                        ) -> tuple[Any, Any, list[int], int, int]:
-        """Return pipeline, bind group, offset of the parameters, and workgroups along both axes."""
-        numbers = [buffers[i] for i, _ in launch.buffers]
-        distinct = list(dict.fromkeys(numbers))
-        words = _param_words(launch)
-        pattern = tuple([distinct.index(number) for number in numbers])
-        return (self._pipeline(launch.kernel, pattern, words), self._group(distinct, params, words),
-                [start], min(launch.groups, MAX_GROUPS_PER_AXIS),
-                -(-launch.groups // MAX_GROUPS_PER_AXIS))
+    def _prepare(self, linked: LinkedPass, buffers: Sequence[int]) -> tuple[CallList, list[Any]]:
+        """List the calls that encode a pass on these buffers; also return what they use."""
+        functions, uses = self._functions, list[Any]()
+        calls = CallList(self.runner, len(linked.launches), 1, c_int32)
+        encode = functools.partial(calls.call, first=0, has_status=False)
+        for launch, start in zip(linked.launches, linked.starts):
+            numbers = [buffers[i] for i, _ in launch.buffers]
+            distinct = list(dict.fromkeys(numbers))
+            words = _param_words(launch)
+            pattern = tuple([distinct.index(number) for number in numbers])
+            pipeline = self._pipeline(launch.kernel, pattern, words)
+            group = self._group(distinct, linked.params, words)
+            uses += pipeline, group
+            encode("set_pipeline", functions.set_pipeline, 0, functions.handle(pipeline))
+            encode("set_bind_group", functions.set_bind_group, 0, 0, functions.handle(group), 1,
+                   calls.word(start))
+            encode("dispatch", functions.dispatch, 0, min(launch.groups, MAX_GROUPS_PER_AXIS),
+                   -(-launch.groups // MAX_GROUPS_PER_AXIS), 1)
+        return calls, uses
 
     # ---- the timeline
 

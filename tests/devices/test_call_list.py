@@ -71,6 +71,33 @@ def test_what_it_calls(runner: CallRunner, launches: list[list[int]],
         assert library.seen == want
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-99, 99)), min_size=1, max_size=5),
+       st.lists(st.tuples(*[st.integers(-(1 << 20), 1 << 20)] * 2), max_size=5), st.booleans())
+def test_argument_words_and_whether_they_changed(
+        runner: CallRunner, places: list[tuple[int, int]], runs: list[tuple[int, int]],
+        is_short: bool) -> None:
+    calls = CallList(runner, len(places) + 1, 2, ctypes.c_int32 if is_short else ctypes.c_int64)
+    calls.add([7])
+    calls.add_stores(places)
+    words = [7, *[0] * len(places)]
+    for memory in runs:
+        assert calls.run([*memory]) is None
+        want = [7, *[memory[number] + offset for number, offset in places]]
+        assert list(calls.words) == want
+        assert calls.has_changed == (want != words)
+        words = want
+
+
+def test_a_first_argument_of_each_run_and_functions_without_status(runner: CallRunner) -> None:
+    library = Library()
+    library.status = 3
+    calls = CallList(runner, 0, 2)
+    calls.call("f", library.address("f", lambda *a: a[:2]), 0, 5, first=1, has_status=False)
+    for handle in (1 << 40, 17):
+        assert calls.run([0, handle]) is None
+    assert library.seen == [("f", 1 << 40, 5), ("f", 17, 5)]
+
+
 def test_a_status_ends_the_run_and_names_the_call(runner: CallRunner) -> None:
     library = Library()
     calls = CallList(runner, 0, 0)

@@ -8,24 +8,41 @@
 ``if_changed``: the call is left out if no store since the call before it changed its word. A call
 whose status is not 0 ends the run.
 
-    store     0, bytes to the next record, address of the word, number
-    call      address of the function, bytes to the next record, whether only if changed, arguments
+    store     its kind, bytes to the next record, address of the word, number of memory, offset
+    call      address of the function, bytes to the next record, whether only if changed, number
+              of the memory to add to the first argument, mask of the status, arguments
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from ctypes import addressof, c_int64
+from collections.abc import Callable, Iterable
+from ctypes import addressof, c_int32, c_int64
 
 from fnx.backends.llvm.binding import host_target
 from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 from fnx.backends.llvm.kernel_cache import compile_cached
 
-_FUNCTION, _NBYTES, _IF_CHANGED, _ARGUMENTS = range(4)
-_WORD, _NUMBER = 2, 3  # of a store
+_FUNCTION, _NBYTES, _IF_CHANGED, _FIRST, _STATUS_MASK, _ARGUMENTS = range(6)
+_WORD, _NUMBER, _OFFSET, _STORE_WORDS = range(2, 6)  # of a store
+_STORE64, _STORE32 = 0, 1  # kinds of stores; addresses of functions are larger
 _MAX_ARGUMENTS = 9  # of a function; it ignores those that it does not take
-_STATUS = -1  # the word ahead of the first record
+_RESULT = -1  # the word ahead of the first record: a status, or whether words have changed
+
+
+@ir_function
+def _run_store(f: IRFunction, record: str, memory: str) -> None:
+    """Write a word; return whether it changed."""
+    word = f.load(record, _WORD)
+    value = f.add(f.load(f.word_address(memory, f.load(record, _NUMBER))), f.load(record, _OFFSET))
+    with f.when("eq", f.load(record, _FUNCTION), _STORE64):
+        f.ret_if(0, "eq", f.load(word), value)
+        f.store(word, 0, value)
+        f.ret(1)
+    low = f.emit(f"trunc i64 {value} to i32", "n")
+    f.ret_if(0, "eq", f.load_signed(word, 32), f.emit(f"sext i32 {low} to i64", "n"))
+    f.emit(f"store i32 {low}, ptr {f.emit(f'inttoptr i64 {word} to ptr', 'p')}, align 4")
+    f.ret(1)
 
 
 @ir_function
@@ -35,35 +52,36 @@ def _run_calls(f: IRFunction, first: str, end: str, memory: str) -> None:
     at, changed = f.variable(first), f.variable(0)
     with f.loop():
         record = at.get()
-        f.ret_if(0, "eq", record, end)
+        with f.when("eq", record, end):
+            f.leave()
         at.set(f.add(record, f.load(record, _NBYTES)))
         function = f.load(record, _FUNCTION)
-        with f.when("eq", function, 0):
-            word = f.load(record, _WORD)
-            value = f.load(f.word_address(memory, f.load(record, _NUMBER)))
-            with f.when("ne", f.load(word), value):
-                f.store(word, 0, value)
-                changed.set(1)
+        with f.when("ule", function, _STORE32):
+            changed.set(f.binary("or", changed.get(), f.call("run_store", record, memory)))
             f.continue_loop()
         with f.when("ugt", f.load(record, _IF_CHANGED), changed.get()):
             f.continue_loop()
         changed.set(0)
         arguments = [f.load(record, _ARGUMENTS + i) for i in range(_MAX_ARGUMENTS)]
+        arguments[0] = f.add(arguments[0], f.load(f.word_address(memory, f.load(record, _FIRST))))
         pointer = f.emit(f"inttoptr i64 {function} to ptr", "p")
-        status = f.emit(f"call i32 {pointer}({', '.join(f'i64 {a}' for a in arguments)})", "r")
-        with f.when("ne", status, 0, 32):
-            f.store(first, _STATUS, f.emit(f"sext i32 {status} to i64", "s"))
+        code = f.emit(f"call i32 {pointer}({', '.join(f'i64 {a}' for a in arguments)})", "r")
+        status = f.binary("and", f.emit(f"sext i32 {code} to i64", "s"),
+                          f.load(record, _STATUS_MASK))
+        with f.when("ne", status, 0):
+            f.store(first, _RESULT, status)
             f.ret(record)
+    f.store(first, _RESULT, changed.get())
 
 
 class CallRunner:
     """The native loop, which releases the GIL."""
 
     def __init__(self) -> None:
-        function = _run_calls()
-        self._library = compile_cached(function.text(), [function.name], host_target(), {})
+        text = _run_store().text() + _run_calls().text()
+        self._library = compile_cached(text, ["run_calls"], host_target(), {})
         self.run: Callable[[int, int, int], int] = ctypes.CFUNCTYPE(*[c_int64] * 4)(
-            self._library.addresses[function.name])
+            self._library.addresses["run_calls"])
 
 
 class CallList:
@@ -73,15 +91,22 @@ class CallList:
         runner: the loop.
         count: words of stores and constants.
         numbers: how many pieces of memory ``run`` gets.
+        word: the type of words.
+
+    Attributes:
+        words: the words in order.
+        used: how many of them the calls and stores so far use.
     """
 
-    __slots__ = ("_closed", "_generation", "_memory", "_names", "_range", "_records", "_runner",
-                 "_stored", "_used", "_words")
+    __slots__ = ("_closed", "_generation", "_memory", "_names", "_numbers", "_range", "_records",
+                 "_runner", "_stored", "used", "words")
 
-    def __init__(self, runner: CallRunner, count: int, numbers: int) -> None:
-        self._words, self._memory = (c_int64 * count)(), (c_int64 * numbers)()
-        self._runner, self._closed = runner, (c_int64 * 0)()
-        self._used = self._generation = 0
+    def __init__(self, runner: CallRunner, count: int, numbers: int,
+                 word: type[c_int32 | c_int64] = c_int64) -> None:
+        self.words = (word * count)()
+        self._memory = (c_int64 * (numbers + 1))()  # the last is always 0
+        self._runner, self._closed, self._numbers = runner, (c_int64 * 0)(), numbers
+        self.used = self._generation = 0
         self._stored: list[int] = []
         self._records: list[int] = [0]
         self._names: dict[int, str] = {}
@@ -89,21 +114,36 @@ class CallList:
 
     def word(self, value: int) -> int:
         """Add a constant word; return its address."""
-        self._words[self._used] = value
-        self._used += 1
-        return addressof(self._words) + 8 * self._used - 8
+        self.words[self.used] = value
+        self.used += 1
+        return addressof(self.words) + ctypes.sizeof(self.words._type_) * (self.used - 1)
 
-    def store(self, number: int) -> int:
-        """Add a store of the memory with this number; return the address of the word."""
-        self._stored.append(self._used)
+    def store(self, number: int, offset: int = 0) -> int:
+        """Add a store of memory by number, plus an offset; return the address of the word."""
+        self._stored.append(self.used)
         word = self.word(0)
-        self._records += 0, 8 * (_NUMBER + 1), word, number
+        kind = _STORE64 if self.words._type_ is c_int64 else _STORE32
+        self._records += kind, 8 * _STORE_WORDS, word, number, offset
         return word
 
-    def call(self, name: str, function: int, *arguments: int, if_changed: bool = False) -> None:
-        """Add a call of the function at an address."""
+    def add(self, values: Iterable[int]) -> None:
+        """Add constant words."""
+        for value in values:
+            self.word(value)
+
+    def add_stores(self, places: Iterable[tuple[int, int]]) -> None:
+        """Add stores of memory by number, plus an offset each."""
+        for number, offset in places:
+            self.store(number, offset)
+
+    def call(self, name: str, function: int, *arguments: int, if_changed: bool = False,
+             first: int | None = None, has_status: bool = True) -> None:
+        """Add a call of the function at an address; ``first``: the memory, by number, that is its
+        first argument, for which 0 stands.
+        """
         self._names[function] = name
-        self._records += function, 8 * (_ARGUMENTS + len(arguments)), if_changed, *arguments
+        self._records += (function, 8 * (_ARGUMENTS + len(arguments)), if_changed,
+                          self._numbers if first is None else first, -has_status, *arguments)
 
     def run(self, memory: list[int], generation: int = 0) -> tuple[str, int] | None:
         """Run all calls; return the name and the status of one that failed, or None.
@@ -112,13 +152,18 @@ class CallList:
         """
         if generation != self._generation:
             for word in self._stored:
-                self._words[word] = 0
+                self.words[word] = 0
             self._generation = generation
-        self._memory[:] = memory  # type: ignore[assignment]  # ints are converted
+        self._memory[:-1] = memory  # type: ignore[assignment]  # ints are converted
         failed = self._runner.run(*(self._range or self._close()))
         if not failed:
             return None
         return self._names[c_int64.from_address(failed).value], self._closed[0]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the last run changed words after its last call."""
+        return bool(self._closed[0])
 
     def _close(self) -> tuple[int, int, int]:
         """Move the records to memory; arguments beyond the last are read, so there must be some."""

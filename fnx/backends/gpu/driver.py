@@ -52,8 +52,9 @@ class QueuedLaunch(Record):
     command: Command | None = None
 
 
-def bind_launch(launch: QueuedLaunch, memory: Sequence[DeviceMemory]) -> QueuedLaunch:
-    """Replace the numbers of memory."""
+def bind_launch(launch: QueuedLaunch, memory: Mapping[Any, DeviceMemory] | Sequence[DeviceMemory]
+                ) -> QueuedLaunch:
+    """Replace the numbers of memory by memory (or the other way round)."""
     return launch.replace(buffers=tuple([(memory[i], offset) for i, offset in launch.buffers]))
 
 
