@@ -17,6 +17,7 @@ from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, ShapeError
 
 GroupsLike = Sequence[Sequence[int]] | None
+_LONG = 32  # entries of a table that is no expression
 
 
 class AxisGroups:
@@ -69,6 +70,22 @@ class AxisGroups:
     def lookup(self, table: Any) -> UOp:
         """Look up the entry of a table for this element."""
         return take_first_axis(asarray(table)._node, self.axis_index())
+
+    def permuted_index(self, table: Any) -> UOp:
+        """Return the entry of a permutation for this element: an expression, if it is a shift or
+        short, so that the compiler knows who sends to whom."""
+        n = self.axis_size
+        if n > _LONG and (table != (np.arange(n) + table[0]) % n).any():
+            return self.lookup(table)
+        i = self.axis_index()
+        if (table == (np.arange(n) + table[:1].sum()) % n).all():
+            moved = build.add(i, build.const_like(i, table[:1].sum()))
+            return build.where(build.lt(moved, build.const_like(i, n)), moved,
+                               build.sub(moved, build.const_like(i, n)))
+        out = build.const_like(i, table[-1])
+        for at, entry in enumerate(table[:-1]):
+            out = build.where(build.eq(i, build.const_like(i, at)), build.const_like(i, entry), out)
+        return out
 
     def all_gather(self, x: UOp) -> UOp:
         """Gather x from all elements, or those of this element's group, along a new first axis."""

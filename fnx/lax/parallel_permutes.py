@@ -64,8 +64,10 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
     source = np.full(operator.index(named_axis.axis_size), -1, np.int32)
     for a, b in pairs:
         source[b] = a
-    source_index = named_axis.lookup(np.maximum(source, 0))
     has_source = named_axis.lookup(source >= 0)
+    unused = [i for i in range(len(source)) if i not in source]  # by those that get zeros
+    source[source < 0] = unused
+    source_index = named_axis.permuted_index(source)
 
     def send(x: Array) -> Array:
         value = named_axis.from_index(x._node, source_index)

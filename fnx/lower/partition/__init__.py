@@ -1,5 +1,6 @@
 """Several processes: a FUNCTION on whole arrays -> one on the blocks of a process.
 
     partition.py   the walk: blocks of results from those of operands; bodies; entry
+    indexed.py     gathers and scatters along axes that are cut
     reshard.py     blocks with other cuts: by collectives, or slices of what all processes have
 """

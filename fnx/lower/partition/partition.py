@@ -31,6 +31,7 @@ from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
 from fnx.core.support.errors import ShapeError
+from fnx.lower.partition import indexed
 from fnx.lower.partition.reshard import REDUCIBLE, Block, Resharder, weight, whole
 
 Constraint = Callable[[UOp], Partitions | None]  # of the FUNCTION of a CALL
@@ -246,6 +247,9 @@ class _Frame:
             return self._reduce(node, blocks[0])
         if node.op is ops.BARRIER:
             return blocks[0].replace(node=node.with_operands(tuple([b.node for b in blocks])))
+        if node.op in (ops.GATHER, ops.SCATTER) and \
+                (moved_rows := indexed.block_of(node, blocks, self.reshard)) is not None:
+            return moved_rows
         maps = axis_maps(node)
         free = range(len(node.shape)) if node.op is ops.EXPAND else {j for m in maps for j in m}
         wish = tuple([part if j in free else () for j, part in

@@ -126,6 +126,7 @@ def test_shard_map_runs_on_processes() -> None:
     (lambda x: lax.psum_scatter(x, "a", scatter_dimension=1, tiled=True), "reduce_scatter"),
     (lambda x: lax.all_to_all(x, "a", 0, 1, tiled=True), "all_to_all"),
     (lambda x: lax.all_to_all(x, "a", 1, 0, tiled=True), "all_to_all"),
+    (lambda x: lax.ppermute(x, "a", [(i, (i + 1) % 4) for i in range(4)]), "permute"),
     (lambda x: lax.all_gather(x, "a", axis=0, tiled=True), "all_gather")])
 def test_a_collective_of_shard_map_is_one(f: Callable[..., Any], routine: str) -> None:
     mesh = fnx.make_mesh((4,), ("a",))
@@ -136,6 +137,25 @@ def test_a_collective_of_shard_map_is_one(f: Callable[..., Any], routine: str) -
                      [ROWS], RNG.standard_normal((16, 8)), grid=grid,
                      constraint=constraints({"a": 4}, grid))
         assert set(names(log)) == {routine} and len(log) == 1
+
+
+def test_the_gradient_of_a_permutation_is_one() -> None:
+    mesh = fnx.make_mesh((4,), ("a",))
+    for pairs in ([(0, 1), (1, 2), (2, 3), (3, 0)], [(0, 2), (3, 1)]):
+        def f(x: Any, pairs: Any = pairs) -> Any:
+            send = lambda x: lax.ppermute(x, "a", pairs)
+            return (fnx.shard_map(send, mesh=mesh, in_specs=fnx.P("a"),
+                                  out_specs=fnx.P("a"))(x) ** 2).sum()
+        _, log = run(fnx.grad(f), [ROWS], X, constraint=constraints({"a": 4}, A))
+        assert names(log) == {"permute": 2}
+
+
+def test_gradients_of_tables_are_summed_once() -> None:
+    def f(table: Any, tokens: Any) -> Any:
+        return jnp.tanh(table[tokens]).sum()
+    tokens = RNG.integers(0, 16, (8, 3)).astype(np.int32)
+    _, log = run(fnx.grad(f), [WHOLE, ROWS], RNG.standard_normal((16, 4)), tokens)
+    assert names(log) == {"all_reduce": 1}
 
 
 def test_blocks_must_be_equal() -> None:
