@@ -26,7 +26,7 @@ def block_of(node: UOp, blocks: Sequence[Block], reshard: Resharder) -> Block | 
     """Return the block of a GATHER or SCATTER; None: by the rule for axes that are whole."""
     if node.op is ops.GATHER:
         return _gather(node, blocks, reshard)
-    if not _is_zero(node.src[0]):
+    if not is_zero(node.src[0]):
         return None
     permuted = _scatter_by_permutation(node, blocks[-1], reshard)
     return _partial_sum(node, blocks, reshard) if permuted is None else permuted
@@ -112,7 +112,8 @@ def _permutation(index: Sequence[UOp], shape: Sequence[int], axes: Sequence[int]
 _UNKNOWN = frozenset({ops.PARAM, ops.LEAF, ops.BUFFER, ops.DIMENSION})
 
 
-def _is_zero(node: UOp) -> bool:
+def is_zero(node: UOp) -> bool:
+    """Return whether a node is an array of zeros."""
     while node.op in (ops.EXPAND, ops.RESHAPE):
         node = node.src[0]
     return node.op is ops.CONST and node.arg == 0

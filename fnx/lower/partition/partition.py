@@ -62,7 +62,7 @@ def partition(function: UOp, grid: ProcessGrid, params: Sequence[Partitions],
         blocks.append((i, Block(walk.param(i, param, parts), parts)))
     loc, current_loc.loc = current_loc.loc, None
     try:
-        outs = walk.blocks(function, dict(blocks), wanted)
+        outs = walk.frame(function, dict(blocks), wanted).outs
         targets = [out.parts if parts is None else parts for out, parts in
                    zip(outs, (*wanted, *[None] * len(outs)))]
         nodes = walk.summed([walk.reshard(out, parts, parts == out.parts)
@@ -95,24 +95,20 @@ class _Walk:
             out = [total[b.node] if b.pending == names else x for x, b in zip(out, blocks)]
         return out
 
-    def blocks(self, function: UOp, params: Mapping[int, Block],
-               wanted: Sequence[Partitions | None] = ()) -> list[Block]:
-        """Return the blocks of the results of a FUNCTION from those of its parameters."""
+    def frame(self, function: UOp, params: Mapping[int, Block],
+              wanted: Sequence[Partitions | None] = ()) -> _Frame:
+        """Return the walk over a FUNCTION whose parameters are these blocks."""
         frame = _Frame(self, function, params, wanted)
         for node in frame.order:
             frame.visit(node)
-        return [frame.of[x] for x in function.src]
+        return frame
 
-    def body(self, function: UOp, params: Sequence[Block]) -> list[Block]:
-        """Return the blocks of the results of a body."""
-        return self.blocks(function, {
-            i: Block(build.param(i, x.node.dtype, x.node.shape), x.parts)
+    def body(self, function: UOp, params: Sequence[Block]) -> _Frame:
+        """Return the walk over a body, whose parameters may be cut otherwise than ours."""
+        walk = _Walk(self.reshard.grid, self._constraint)
+        return walk.frame(function, {
+            i: x.replace(node=build.param(i, x.node.dtype, x.node.shape))
             for i, x in enumerate(params)})
-
-    def closed(self, function: UOp, outs: Sequence[Block], parts: Sequence[Partitions]) -> UOp:
-        """Return the body with results of these cuts."""
-        return build.function([self.reshard(out, p).node for out, p in zip(outs, parts)],
-                              function.arg.n_params, function.arg.name)
 
     def constraint(self, node: UOp) -> Partitions | None:
         """Return the cuts that a CALL stands for."""
@@ -127,7 +123,7 @@ class _Walk:
                 return self.replicated(node, operands)
             if (target := self.constraint(node)) is not None:
                 return [self.reshard(operands[0], target)]
-            return self.blocks(bodies.steps[0], dict(enumerate(operands)))
+            return self.frame(bodies.steps[0], dict(enumerate(operands))).outs
         consts, carries, rest = map(list, bodies.split(
             [self.reshard(x, x.parts) for x in operands[len(bodies.selector):]]))
         selector = [self.reshard.gathered(x).node for x in operands[:len(bodies.selector)]]
@@ -137,21 +133,38 @@ class _Walk:
         rows = [Block(build.param(0, x.node.dtype, x.node.shape[1:]), x.parts[1:]) for x in rest] \
             if is_scan else rest
         for last in (False, False, True):
-            outs = [self.body(step, [*consts, *carries, *rows]) for step in bodies.steps]
-            parts = [x.parts for x in outs[0]]
+            runs = [self.body(step, [*consts, *carries, *rows]) for step in bodies.steps]
+            parts = [x.parts for x in runs[0].outs]
             grown = [x.parts if last else self._grown(x.parts, then)
                      for x, then in zip(carries, parts)]
             if grown == [x.parts for x in carries]:
                 break
             carries = [self.reshard(x, p) for x, p in zip(carries, grown)]
-        parts[:len(carries)] = [x.parts for x in carries]
-        steps = [self.closed(step, out, parts) for step, out in zip(bodies.steps, outs)]
-        tests = [self.closed(test, self.body(test, [*consts, *carries]), [()])
-                 for test in bodies.conditions]
-        called = bodies.rebuild([*tests, *steps], [[x.node for x in group] for group in
-                                                   (consts, carries, rest)], selector=selector)
-        return [Block(x, ((), *p) if is_scan and i >= len(carries) else p)
-                for i, (x, p) in enumerate(zip(build.results(copy_locs(called, node)), parts))]
+        if is_scan:
+            carries, runs = self._sums_over_steps(bodies, runs[0], consts, carries, rows)
+        outs = [*carries, *[Block(x.node, x.parts) for x in runs[0].outs[len(carries):]]]
+        tests = [self.body(test, [*consts, *carries]).closed() for test in bodies.conditions]
+        called = bodies.rebuild([*tests, *[run.closed(outs) for run in runs]],
+                                [[x.node for x in group] for group in (consts, carries, rest)],
+                                selector=selector)
+        return [Block(x, ((), *out.parts) if is_scan and i >= len(carries) else out.parts,
+                      out.pending)
+                for i, (x, out) in enumerate(zip(build.results(copy_locs(called, node)), outs))]
+
+    def _sums_over_steps(self, bodies: OpBodies, run: _Frame, consts: list[Block],
+                         carries: list[Block], rows: list[Block]
+                         ) -> tuple[list[Block], list[_Frame]]:
+        """Let carries that begin at zero, and to which steps add partial sums, be partial sums."""
+        step, n = bodies.steps[0], bodies.n_consts
+        pending = [run.added_sums(out, n + i) if indexed.is_zero(bodies.operands[n + i]) else ()
+                   for i, out in enumerate(step.src[:len(carries)])]
+        if any(pending):
+            sums = [x.replace(pending=names) for x, names in zip(carries, pending)]
+            again = self.body(step, [*consts, *sums, *rows])
+            if all(set(out.pending) == set(x.pending) and out.parts == x.parts
+                   for x, out in zip(sums, again.outs) if x.pending):
+                return sums, [again]
+        return carries, [run]
 
     def _grown(self, now: Partitions, then: Partitions) -> Partitions:
         """Return the cuts of a carry that is whole where its step cuts it."""
@@ -174,12 +187,14 @@ class _Frame:
     def __init__(self, walk: _Walk, function: UOp, params: Mapping[int, Block],
                  wanted: Sequence[Partitions | None]) -> None:
         self.walk, self.reshard, self.params = walk, walk.reshard, params
+        self.function = function
         self.order = [n for n in toposort(function.src, stop=lambda n: n.op in _SCOPES)
                       if n.op not in _SCOPES]
         self.readers = Counter([s for n in self.order for s in n.src])
         self.readers.update(function.src)
         self.of: dict[UOp, Block] = {}
         self._several: dict[UOp, list[Block]] = {}
+        self._summed: dict[UOp, Names] = {}  # what is no longer a partial sum
         self._wishes = self._cuts_of_readers(zip(function.src, wanted))
 
     def _cuts_of_readers(self, results: Iterable[tuple[UOp, Partitions | None]]
@@ -200,6 +215,24 @@ class _Frame:
                 out.setdefault(x, tuple([() if j is None else wish[j] for j in axes]))
         return out
 
+    @property
+    def outs(self) -> list[Block]:
+        """The blocks of the results."""
+        return [self.of[x] for x in self.function.src]
+
+    def closed(self, like: Sequence[Block] = ()) -> UOp:
+        """Return the local FUNCTION, with results that are cut, and partial sums, as these are, or
+        whole."""
+        outs = self.outs
+        nodes = [self.reshard(x, y.parts, bool(y.pending)).node for x, y in zip(outs, like)] \
+            if like else [self.reshard.gathered(x).node for x in outs]
+        return build.function(nodes, self.function.arg.n_params, self.function.arg.name)
+
+    def added_sums(self, out: UOp, slot: int) -> Names:
+        """Return the names of the partial sum that a result adds to a parameter."""
+        is_added = out.op is ops.ADD and slot in [x.arg.slot for x in out.src if x.op is ops.PARAM]
+        return next((self._summed[x] for x in out.src if x in self._summed), ()) if is_added else ()
+
     def visit(self, node: UOp) -> None:
         """Compute the block of a node from those of its operands."""
         if node.op is ops.PARAM:
@@ -211,6 +244,8 @@ class _Frame:
         operands = [x for x in node.src if x.op not in _SCOPES]
         if not self._keeps_sums(node):
             for x in operands:
+                if self.of[x].pending:
+                    self._summed[x] = self.of[x].pending
                 self.of[x] = self.reshard(self.of[x], self.of[x].parts)
         blocks = [self.of[x] for x in operands]
         if node.op in ops.HIGHER_ORDER:

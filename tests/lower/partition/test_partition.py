@@ -95,6 +95,22 @@ def test_loops_and_branches_are_cut_inside() -> None:
     assert run(branch, [ROWS], X)[0] == [ROWS]
 
 
+def test_gradients_that_add_up_over_steps_are_summed_after_the_loop() -> None:
+    def microbatches(w: Any, xs: Any, ys: Any) -> Any:
+        def step(total: Any, batch: Any) -> Any:
+            return total + fnx.grad(loss, argnums=2)(*batch, w), None
+        return lax.scan(step, jnp.zeros_like(w), (xs, ys))[0]
+
+    def recurrent(w: Any, xs: Any, h: Any) -> Any:
+        h, ys = lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h), h, xs)
+        return (h ** 2).sum() + (ys ** 2).sum()
+    w, xs, ys = [RNG.standard_normal(shape) for shape in ((4, 4), (5, 8, 4), (5, 8, 4))]
+    steps = ((), ("a",), ())
+    for f, cuts, arrays in ((microbatches, [WHOLE, steps, steps], (w, xs, ys)),
+                            (fnx.value_and_grad(recurrent), [WHOLE, steps, ROWS], (w, xs, ys[0]))):
+        assert names(run(f, cuts, *arrays)[1]) == {"all_reduce": 1}
+
+
 def test_other_ops_on_axes_that_are_whole_need_no_collective() -> None:
     for f in (lambda x: jnp.sort(x, 1), lambda x: jnp.argmax(x, 1), lambda x: jnp.cumsum(x, 1),
               lambda x: jnp.linalg.norm(x, axis=1), lambda x: jnp.fft.rfft(x, axis=1),
