@@ -39,6 +39,7 @@ _STATUS_FUNCTIONS = {
     "clEnqueueMarkerWithWaitList": (_P, _U, _P, _P),
     "clEnqueueBarrierWithWaitList": (_P, _U, _P, _P),
     "clGetEventInfo": (_P, _U, _S, _P, _P),
+    "clGetEventProfilingInfo": (_P, _U, _S, _P, _P),
     "clFlush": (_P,),
 }
 _CREATE_FUNCTIONS = {

@@ -10,10 +10,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import time
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
+from fnx.backends.device.profiling import SignalProfiler
+from fnx.backends.device.queues import CommandLabel
 from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
@@ -44,9 +47,12 @@ _TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x
 _NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
 _DENORMAL, _CORRECT_DIVIDE = 1 << 0, 1 << 7
 _BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
+_TIMED, _QUEUED, _START, _END = 1 << 1, 0x1280, 0x1282, 0x1283  # times of events
 _NO_MEMORY = (-4, -5, -6)
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
+_COMPARISONS = 5  # of the clocks of host and device; the fastest one counts
+_MAX_TIMED = 1 << 12  # commands in flight whose times are not read yet
 _MAX_ACQUIRED = 64  # acquired pieces of pinned memory before their copies are checked
 MIN_RECORDED = 8  # launches; fewer are as fast when queued one by one
 
@@ -112,6 +118,9 @@ class OpenClDriver(AbortableDriver):
         self.enqueues = self.copies = self._freed = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
+        self._profiler: SignalProfiler | None = None
+        self._timed: list[tuple[int, CommandLabel]] = []  # events of a profile
+        self._untimed_queue, self._timed_queue, self._clock_offset = self.queue, 0, 0
         self._lock = fork_safe_lock()
         self.pinned = PinnedPool(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
@@ -257,10 +266,16 @@ class OpenClDriver(AbortableDriver):
         """Set the arguments, then enqueue the kernel."""
         self._set_arguments(launch.kernel.handle, launch)
         self.enqueues += 1
-        groups, threads = launch.groups, launch.threads
+        groups, threads, event = launch.groups, launch.threads, c_void_p()
         self.cl.clEnqueueNDRangeKernel(self.queue, launch.kernel.handle, 1, None,
                                        byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
-                                       0, None, None)
+                                       0, None, byref(event) if self._profiler else None)
+        command = launch.command
+        if self._profiler is not None and command is not None:
+            self._timed.append((event.value or 0, CommandLabel(
+                command.name, command.node.arg.locs, command, self._profiler.submission)))
+            if len(self._timed) == _MAX_TIMED:
+                self._read_times()
 
     def _set_arguments(self, kernel: int, launch: QueuedLaunch, is_bound: bool = True) -> None:
         """Set the arguments, except for the memory of a launch that is not bound."""
@@ -340,6 +355,48 @@ class OpenClDriver(AbortableDriver):
         self.recording.clReleaseCommandBufferKHR(recorded.handle)
         for kernel in recorded.kernels:
             self.cl.clReleaseKernel(kernel)
+
+    # ---- times
+
+    def set_profiler(self, profiler: SignalProfiler | None) -> bool:
+        """Queue work on a queue whose events have times, until the profile ends."""
+        if profiler is not None and not self._timed_queue:
+            try:
+                self._timed_queue = self.cl.clCreateCommandQueue(self.context, self.device, _TIMED)
+            except OpenClError:
+                return False
+        self._read_times()
+        self._profiler = profiler
+        self.queue = self._untimed_queue if profiler is None else self._timed_queue
+        if profiler is not None:
+            self._clock_offset = min([self._compare_clocks() for _ in range(_COMPARISONS)])[1]
+        return True
+
+    def _compare_clocks(self) -> tuple[int, int]:
+        """Return how long it took to queue a marker, and by how much the host's clock is ahead."""
+        event, start = c_void_p(), time.monotonic_ns()
+        self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
+        nanoseconds = time.monotonic_ns() - start
+        self.wait(self.signal())
+        offset = start + nanoseconds // 2 - self._read_time(event.value or 0, _QUEUED)
+        self.cl.clReleaseEvent(event)
+        return nanoseconds, offset
+
+    def _read_times(self) -> None:
+        """Wait for all commands; report when they ran."""
+        self.wait(self.signal())
+        timed, self._timed = self._timed, []
+        for event, label in timed:
+            if self._profiler is not None:
+                start, stop = [self._clock_offset + self._read_time(event, what)
+                               for what in (_START, _END)]
+                self._profiler.add(label, "compute", start, stop)
+            self.cl.clReleaseEvent(event)
+
+    def _read_time(self, event: int, what: int) -> int:
+        value = c_uint64()
+        self.cl.clGetEventProfilingInfo(event, what, 8, byref(value), None)
+        return value.value
 
     # ---- the timeline
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,26 @@ def test_work_on_any_device_is_seen_wherever_the_rest_is() -> None:
     assert {(row.device, row.count) for row in seen.kernels} == {("opencl", 1), ("cpu", 1)}
     assert " on opencl" in seen.table() and len(seen.busy) == seen.workers
     assert not get_device("opencl").is_recording and not get_device("cpu").is_recording
+
+
+def test_commands_of_a_queue_in_order_do_not_overlap_and_fill_the_call() -> None:
+    def f(x: Any) -> Any:
+        for _ in range(3):
+            x = jnp.tanh(x @ x)
+        return fnx.pure_callback(lambda v: np.asarray(v) + 1, x, x) * 2
+
+    with on_device("opencl"):
+        jitted, x = fnx.jit(f), jnp.ones((256, 256)) / 256
+        jitted(x).block_until_ready()
+        begin = time.monotonic_ns()
+        seen = fnx.profile(lambda x: jitted(x).block_until_ready())(x)
+        end = time.monotonic_ns()
+        want = np.asarray(jitted(x))
+        np.testing.assert_array_equal(np.asarray(seen.result), want)
+    runs = sorted(seen.runs, key=lambda run: run.start)
+    assert len(runs) >= 5
+    slack = 50_000  # the clocks of host and device are compared once
+    assert begin - slack <= runs[0].start and runs[-1].stop <= end + slack
+    for run, later in zip(runs, runs[1:]):
+        assert run.start < run.stop <= later.start + slack
+    assert seen.nanoseconds >= 0.5 * seen.seconds * 1e9

@@ -47,6 +47,20 @@ class _Profiler:
             self._entry_cache[id(command)] = command, profile_entry(command)
         return self._entry_cache[id(command)][1]
 
+    def time_by_waiting(self, command: Command, submission: int, run: Callable[[], None],
+                        wait: Callable[[], None]) -> None:
+        """Run a command, and record from when to when the host waited for it."""
+        wait()  # for work queued before
+        start = time.monotonic_ns()
+        run()
+        wait()
+        stop = time.monotonic_ns()
+        if len(self.runs) >= _MAX_RUNS:
+            self.lost += 1
+            return
+        self.runs.append(self._entry(command).replace(
+            start=start, stop=stop, submission=submission))
+
 
 class SignalProfiler(_Profiler):
     """The commands of a profile, with the times that the queues report."""
@@ -57,10 +71,13 @@ class SignalProfiler(_Profiler):
         self._queues: dict[str, int] = {}
 
     def time(self, command: Command, submission: int, run: Callable[[], None],
-             wait: Callable[[], None]) -> None:
-        """Queue a command."""
+             wait: Callable[[], None], on_host: bool) -> None:
+        """Queue a command; one that runs on the host is waited for."""
         self.submission = submission
-        run()
+        if on_host:
+            self.time_by_waiting(command, submission, run, wait)
+        else:
+            run()
 
     def add(self, label: CommandLabel, queue: str, start: int, stop: int) -> None:
         """Add a command that a queue has run."""
@@ -79,15 +96,6 @@ class SynchronousProfiler(_Profiler):
     """The commands of a profile, each waited for."""
 
     def time(self, command: Command, submission: int, run: Callable[[], None],
-             wait: Callable[[], None]) -> None:
+             wait: Callable[[], None], on_host: bool) -> None:
         """Run a command, and record when it began and ended."""
-        wait()  # for work queued before
-        start = time.monotonic_ns()
-        run()
-        wait()
-        stop = time.monotonic_ns()
-        if len(self.runs) >= _MAX_RUNS:
-            self.lost += 1
-            return
-        self.runs.append(self._entry(command).replace(
-            start=start, stop=stop, submission=submission))
+        self.time_by_waiting(command, submission, run, wait)

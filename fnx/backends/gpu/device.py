@@ -276,7 +276,7 @@ class _Submission:
             self._run(command)
         else:
             runs.time(command, self.device.submissions, lambda: self._run(command),
-                      lambda: self.driver.wait(self.driver.signal()))
+                      lambda: self.driver.wait(self.driver.signal()), command not in self.plans)
 
     def _run(self, command: Command) -> None:
         plan = self.plans.get(command)
