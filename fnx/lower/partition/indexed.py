@@ -1,13 +1,15 @@
-"""Gathers and scatters along axes that are cut, without gathering these axes.
+"""Rows that move along axes that are cut, without gathering these axes.
 
     x[(iota + 1) % n]                PERMUTE of the rows that come from another process
+    roll(x, k)                       the same: a CONCAT of two slices
     zeros.at[permutation].set(y)     the same by the inverse
+    flip(x)                          the blocks in reverse, each reversed
     zeros.at[index].add(y)           if index and y are cut: a partial sum
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,14 +24,43 @@ from fnx.lower.partition.reshard import Block, Resharder
 _MAX_MESSAGES = 4  # beyond, an axis is gathered
 
 
-def block_of(node: UOp, blocks: Sequence[Block], reshard: Resharder) -> Block | None:
-    """Return the block of a GATHER or SCATTER; None: by the rule for axes that are whole."""
+def block_of(node: UOp, of: Mapping[UOp, Block], reshard: Resharder) -> Block | None:
+    """Return the block of a node that moves rows; None: by the rule for axes that are whole."""
+    blocks = [of[x] for x in node.src]
+    if node.op is ops.CONCAT:
+        return _roll(node, of, reshard)
+    if node.op is ops.FLIP:
+        return _flip(node, blocks[0], reshard)
     if node.op is ops.GATHER:
         return _gather(node, blocks, reshard)
-    if not is_zero(node.src[0]):
+    if node.op is not ops.SCATTER or not is_zero(node.src[0]):
         return None
     permuted = _scatter_by_permutation(node, blocks[-1], reshard)
     return _partial_sum(node, blocks, reshard) if permuted is None else permuted
+
+
+def _roll(node: UOp, of: Mapping[UOp, Block], reshard: Resharder) -> Block | None:
+    axis: int = node.arg
+    rows: list[int] = []
+    x = node.src[0].src[0] if node.src[0].op is ops.SHRINK else node
+    for piece in node.src:
+        if piece.op is not ops.SHRINK or piece.src[0] is not x or any(
+                i != axis and bounds != (0, n)
+                for i, (bounds, n) in enumerate(zip(piece.arg, x.shape))):
+            return None
+        rows += range(*piece.arg[axis])
+    is_permutation = sorted(rows) == list(range(x.shape[axis]))
+    return _permuted(of[x], axis, np.array(rows), reshard) if is_permutation else None
+
+
+def _flip(node: UOp, block: Block, reshard: Resharder) -> Block | None:
+    out = build.flip(block.node, node.arg)
+    for axis in node.arg:
+        if names := block.parts[axis]:
+            last = reshard.grid.count(names) - 1
+            pairs = tuple([(i, last - i) for i in range(last + 1)])
+            out, = reshard.exchange("permute", names, [out], pairs=pairs)
+    return block.replace(node=out)
 
 
 def _gather(node: UOp, blocks: Sequence[Block], reshard: Resharder) -> Block | None:

@@ -282,8 +282,7 @@ class _Frame:
             return self._reduce(node, blocks[0])
         if node.op is ops.BARRIER:
             return blocks[0].replace(node=node.with_operands(tuple([b.node for b in blocks])))
-        if node.op in (ops.GATHER, ops.SCATTER) and \
-                (moved_rows := indexed.block_of(node, blocks, self.reshard)) is not None:
+        if (moved_rows := indexed.block_of(node, self.of, self.reshard)) is not None:
             return moved_rows
         maps = axis_maps(node)
         free = range(len(node.shape)) if node.op is ops.EXPAND else {j for m in maps for j in m}

@@ -174,6 +174,13 @@ def test_gradients_of_tables_are_summed_once() -> None:
     assert names(log) == {"all_reduce": 1}
 
 
+def test_rolls_and_flips_send_rows() -> None:
+    for f, count in ((lambda x: x - jnp.roll(x, 1, 0), 1), (lambda x: x[::-1] * 2, 1),
+                     (lambda x: jnp.roll(x, 3, 0) + jnp.roll(x, -1, 0), 3)):
+        _, log = run(f, [ROWS], X)
+        assert names(log) == {"permute": count}
+
+
 def test_blocks_must_be_equal() -> None:
     function, _ = traced(lambda x: x + 1, np.ones(6))
     with pytest.raises(ShapeError, match=r"(?s)equal blocks, got \(6,\).*pad it"):
