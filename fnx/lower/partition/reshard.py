@@ -47,6 +47,7 @@ class Resharder:
     def __init__(self, grid: ProcessGrid) -> None:
         self.grid = grid
         self._done: dict[tuple[Block, Partitions], Block] = {}
+        self._sliced_from: dict[Block, Block] = {}
         self._views: dict[Block, tuple[UOp, Block]] = {}
 
     def local_shape(self, shape: Shape, parts: Partitions) -> Shape:
@@ -85,10 +86,11 @@ class Resharder:
                 node, = self.exchange("reduce_scatter", names, [node], axis=i, monoid=ops.ADD)
                 now[i] = then
                 pending = tuple([name for name in pending if name not in names])
-        if pending and not keeps_sums:
-            node, = self.exchange("all_reduce", pending, [node], monoid=ops.ADD)
-            pending = ()
-        return Block(node, tuple(now), pending)
+        cut = {name for part in parts for name in part}
+        summed = tuple([name for name in pending if not keeps_sums or name in cut])
+        if summed:
+            node, = self.exchange("all_reduce", summed, [node], monoid=ops.ADD)
+        return Block(node, tuple(now), tuple([name for name in pending if name not in summed]))
 
     def exchange(self, routine: str, names: Names, nodes: Sequence[UOp], **options: Any
                  ) -> list[UOp]:
@@ -105,6 +107,9 @@ class Resharder:
     # ---- cuts
 
     def _cut(self, block: Block, parts: Partitions, depth: int) -> Block:
+        if block.parts == parts:
+            return block
+        block = self._sliced_from.get(block, block)
         if block.parts == parts:
             return block
         if (out := self._done.get((block, parts))) is None:
@@ -165,7 +170,10 @@ class Resharder:
             else:
                 node, = self.exchange("all_to_all", names, [node], axis=to, to_axis=i)
                 now[to] = parts[to]
-        return Block(slice_free(), parts, block.pending)
+        out = Block(slice_free(), parts, block.pending)
+        if all(part[:len(before)] == before for part, before in zip(parts, block.parts)):
+            self._sliced_from[out] = block
+        return out
 
     def _slice(self, node: UOp, axis: int, names: Names) -> UOp:
         """Return the part of an array of the process."""

@@ -1,6 +1,6 @@
 """Programs on whole arrays against the same on blocks, by threads that stand for processes.
 
-    python -m tests.lower.partition.programs 1000            random graphs, random cuts
+    python -m tests.lower.partition.programs 1000            random graphs, layers; random cuts
     python -m tests.lower.partition.programs 1000 --from 500
 """
 
@@ -16,6 +16,8 @@ from unittest import mock
 import numpy as np
 
 import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
 from fnx.core.array import tree
 from fnx.core.ir import dtypes, ops
 from fnx.core.ir.axis_partitions import Names, Partitions, fit
@@ -34,6 +36,10 @@ TYPES = (dtypes.float64, dtypes.int32, dtypes.float64, dtypes.bool_, dtypes.comp
 # Their results jump where the rounding of a sum changes, or their values grow without bounds.
 UNSTABLE = frozenset({ops.POW, ops.DIV, ops.REM, ops.TAN, ops.LGAMMA, ops.DIGAMMA, ops.EXP,
                       ops.EXPM1, ops.BITCAST, ops.ASIN, ops.IDIV})
+# Sums, and what they pass through: in every other program.
+SUMS = frozenset({ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.REDUCE, ops.PERMUTE, ops.RESHAPE,
+                  ops.EXPAND, ops.SHRINK, ops.FLIP, ops.CONCAT, ops.CALL, ops.SCAN, ops.COND,
+                  ops.GATHER, ops.SCATTER})
 
 
 def cut(x: Any, grid: ProcessGrid, rank: int, parts: Partitions) -> Any:
@@ -77,8 +83,8 @@ def compare_random(seed: int) -> list[Collective]:
     """Compare the random graph of a seed with random cuts."""
     rng = random.Random(seed)
     with mock.patch.object(graphs, "LENGTHS", LENGTHS):
-        graph = graphs.graph_of(seed, rng.randint(1, 24), TYPES, graphs.ALL_OPS - UNSTABLE,
-                                smooth=True)
+        graph = graphs.graph_of(seed, rng.randint(1, 24), TYPES[:2] if seed % 2 else TYPES,
+                                SUMS if seed % 2 else graphs.ALL_OPS - UNSTABLE, smooth=True)
     grid = rng.choice(GRIDS)
     params = [random_cuts(rng, grid, x.shape) for x in graph.args]
     wanted = [random_cuts(rng, grid, x.shape) if rng.random() < 0.3 else None
@@ -94,6 +100,37 @@ def traced(f: Callable[..., Any], *xs: Any) -> tuple[UOp, list[Any]]:
                              (*leaves, *map(fnx.Array, closed.captures))]
 
 
+LAYERS: dict[str, Callable[[Any, Any], Any]] = {
+    "product": lambda x, w: x @ w * 0.3, "left": lambda x, w: w.T @ x * 0.3,
+    "add": lambda x, w: x + w, "tanh": lambda x, w: jnp.tanh(x), "transpose": lambda x, w: x.T,
+    "mean": lambda x, w: x - x.mean(0), "total": lambda x, w: x * 0.1 + (x * w).sum(1)[:, None],
+    "max": lambda x, w: x - x.max(0), "softmax": lambda x, w: fnx.nn.softmax(x @ w) @ w.T,
+    "rows": lambda x, w: w[jnp.arange(8) // 2] + x, "roll": lambda x, w: x - jnp.roll(x, 1, 0),
+    "split": lambda x, w: (x.reshape(8, 2, 4) + w.sum(0).reshape(2, 4)).reshape(8, 8),
+    "scan": lambda x, w: lax.scan(lambda c, row: (jnp.tanh(c @ w + row), c), x, w)[0],
+    "loop": lambda x, w: lax.fori_loop(0, 3, lambda i, c: c * 0.5 + w, x),
+}
+
+
+def compare_layers(seed: int) -> list[Collective]:
+    """Compare a random program of layers, or its gradients, with random cuts."""
+    rng, data = random.Random(seed), np.random.default_rng(seed)
+    steps = [(rng.choice(list(LAYERS)), rng.randrange(2)) for _ in range(rng.randint(1, 6))]
+
+    def f(x: Any, *ws: Any) -> Any:
+        for name, i in steps:
+            x = LAYERS[name](x, ws[i])
+        return (x ** 2).sum() if seed % 2 else x
+    xs = [data.standard_normal((8, 8)).astype(np.float32) for _ in range(3)]
+    function, args = traced(fnx.value_and_grad(f, argnums=(0, 1, 2)) if seed % 2 else f, *xs)
+    grid = rng.choice(GRIDS)
+    params = [*[random_cuts(rng, grid, (8, 8)) for _ in xs],
+              *[((),) * x.ndim for x in args[len(xs):]]]
+    wanted = [random_cuts(rng, grid, x.shape) if rng.random() < 0.3 else None
+              for x in function.src]
+    return compare(function, args, grid, params, wanted, rtol=5e-4)[2]
+
+
 def main() -> int:
     """Return 1 if a program differs."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -103,11 +140,11 @@ def main() -> int:
     wrong = with_collectives = 0
     for seed in range(options.start, options.start + options.count):
         try:
-            with_collectives += bool(compare_random(seed))
+            with_collectives += bool(compare_random(seed)) + bool(compare_layers(seed))
         except Exception as error:
             wrong += 1
             print(f"seed {seed}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    print(f"{options.count} programs, {with_collectives} with collectives, {wrong} wrong")
+    print(f"{2 * options.count} programs, {with_collectives} with collectives, {wrong} wrong")
     return int(wrong > 0)
 
 

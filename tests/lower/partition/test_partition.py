@@ -16,7 +16,7 @@ from fnx.core.ir.axis_partitions import Partitions
 from fnx.core.ir.collectives import Collective, ProcessGrid
 from fnx.core.support.errors import FnxError, ShapeError
 from fnx.lower.partition.partition import partition
-from tests.lower.partition.programs import compare, compare_random, traced
+from tests.lower.partition.programs import compare, compare_layers, compare_random, traced
 from tests.lower.partition.shard_programs import compare_sharded, constraints
 from tests.sharding import programs
 
@@ -51,6 +51,7 @@ def loss(x: Any, y: Any, *ws: Any) -> Any:
 def test_random_programs_have_the_values_of_whole_arrays() -> None:
     for seed in range(60):
         compare_random(seed)
+        compare_layers(seed)
 
 
 def test_data_parallel_gradients_are_summed_once() -> None:
