@@ -242,11 +242,12 @@ class _Frame:
             self.of[node] = self._several[node.src[0]][node.arg]
             return
         operands = [x for x in node.src if x.op not in _SCOPES]
-        if not self._keeps_sums(node):
+        if not (keeps_sums := self._keeps_sums(node)):
             for x in operands:
                 if self.of[x].pending:
                     self._summed[x] = self.of[x].pending
-                self.of[x] = self.reshard(self.of[x], self.of[x].parts)
+                if node.op.kind != "elementwise" or self.readers[x] > 1:  # else as it is cut
+                    self.of[x] = self.reshard(self.of[x], self.of[x].parts)
         blocks = [self.of[x] for x in operands]
         if node.op in ops.HIGHER_ORDER:
             self._several[node] = self.walk.called(node, blocks)
@@ -254,7 +255,7 @@ class _Frame:
             self._several[node] = self._batched(node, blocks) if node.op in _CORE_AXES else \
                 self.walk.replicated(node, blocks)
         else:
-            block = self._computed(node, blocks)
+            block = self._computed(node, blocks, keeps_sums)
             copy_locs(block.node, node)
             self.of[node] = block
 
@@ -273,7 +274,7 @@ class _Frame:
             return not all(summed) and (summed[0] or node.op is ops.MUL)
         return node.op in _LINEAR or node.op is ops.REDUCE and node.arg.monoid is ops.ADD
 
-    def _computed(self, node: UOp, blocks: list[Block]) -> Block:
+    def _computed(self, node: UOp, blocks: list[Block], keeps_sums: bool) -> Block:
         if not blocks:
             return whole(node)
         if node.op is ops.RESHAPE:
@@ -289,7 +290,7 @@ class _Frame:
         wish = tuple([part if j in free else () for j, part in
                       enumerate(self._wishes.get(node, ()))])
         parts = self._chosen(node.shape, blocks, maps, wish)
-        moved = self._aligned(blocks, maps, parts)
+        moved = self._aligned(blocks, maps, parts, keeps_sums)
         arg = _LOCAL_ARGS[node.op](node, self.reshard.local_shape(node.shape, parts)) \
             if node.op in _LOCAL_ARGS else node.arg
         new = node.replace(src=tuple([b.node for b in moved]), arg=arg)
@@ -314,10 +315,11 @@ class _Frame:
                for part, target in zip(out, (*wish, *[()] * len(out)))]
         return fit(tuple(out), shape, self.walk.sizes)
 
-    def _aligned(self, blocks: Sequence[Block], maps: Sequence[AxisMap], parts: Partitions
-                 ) -> list[Block]:
+    def _aligned(self, blocks: Sequence[Block], maps: Sequence[AxisMap], parts: Partitions,
+                 keeps_sums: bool = False) -> list[Block]:
         """Return operands with the cuts of the result."""
-        return [self.reshard(block, tuple([() if j is None else parts[j] for j in axes]), True)
+        return [self.reshard(block, tuple([() if j is None else parts[j] for j in axes]),
+                             keeps_sums)
                 for block, axes in zip(blocks, maps)]
 
     def _reshape(self, node: UOp, block: Block) -> Block:

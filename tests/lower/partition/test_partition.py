@@ -82,6 +82,21 @@ def test_cut_weights_are_gathered_if_activations_are_larger() -> None:
     assert all(arg.ins[0][0][0] in (1, 2) for arg in log)  # the blocks of weights
 
 
+def test_fully_cut_weights_are_gathered_and_their_gradients_scattered() -> None:
+    def step(x: Any, y: Any, *ws: Any) -> Any:
+        grads = fnx.grad(loss, argnums=(2, 3, 4, 5))(x, y, *ws)
+        return [w - 0.1 * g for w, g in zip(ws, grads)]
+    x, y = RNG.standard_normal((2, 64, 4))
+    parts, log = run(step, [ROWS] * 6, x, y, *W)
+    assert names(log) == {"all_gather": 4, "reduce_scatter": 4} and parts == [ROWS] * 4
+
+
+def test_a_batch_axis_of_vmap_is_cut_as_others() -> None:
+    parts, log = run(fnx.vmap(fnx.grad(lambda x, w: jnp.tanh(x @ w).sum()), (0, None)),
+                     [ROWS, WHOLE], X, W[0])
+    assert parts == [ROWS] and not log
+
+
 def test_loops_and_branches_are_cut_inside() -> None:
     def rnn(xs: Any, h: Any, w: Any) -> Any:
         return lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h.sum()), h, xs)
