@@ -88,7 +88,8 @@ def can_cast(from_: Any, to: DTypeLike, casting: str = "safe") -> bool:
     """
     arguments.check_choice("casting", casting, ("no", "equiv", "safe", "same_kind", "unsafe"))
     source = from_.dtype if hasattr(from_, "dtype") else from_
-    return bool(np.can_cast(source, dtypes.as_dtype(to).np, casting))  # type: ignore[arg-type]
+    target = dtypes.as_dtype(getattr(to, "dtype", to) if dtypes.is_array(to) else to)
+    return bool(np.can_cast(source, target.np, casting))  # type: ignore[arg-type]
 
 
 _KIND_LETTERS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu",

@@ -20,6 +20,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import as_operand
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
@@ -63,7 +64,7 @@ def broadcast_params(shape: ShapeLike | None, dtype: DTypeLike | None, out_shard
     """Return the shape of the result, its dtype, and the parameters broadcast to the shape."""
     check_sharding(out_sharding)
     kind = float_dtype(dtype)
-    arrays = [asarray(p).astype(kind.np) for p in parameters]
+    arrays = [asarray(as_operand(p)).astype(kind.np) for p in parameters]
     common = axes.broadcast_shapes(*[p.shape for p in arrays])
     size = common if shape is None else axes.normalize_shape(shape)
     if axes.broadcast_shapes(common, size) != size:

@@ -175,7 +175,7 @@ def _clamp_bound(x: Any, lo: int, hi: int) -> Any:
     """Clamp a bound to a range; Python float bounds are truncated to integers."""
     if isinstance(x, (int, float)):
         return min(max(int(x), lo), hi)
-    x = asarray(x)
+    x = asarray(as_operand(x))
     if not x._dtype.is_integer:
         return x
     low, high = x._dtype.limits
@@ -187,7 +187,7 @@ def _exceeds_range(x: Any, t: DType) -> Any:
     """Return whether an exclusive bound exceeds all of t, so that t's maximum is included."""
     if isinstance(x, (int, float)):
         return x > t.limits[1]
-    x = asarray(x)
+    x = asarray(as_operand(x))
     return x > t.limits[1] if x._dtype.is_integer and x._dtype.limits[1] > t.limits[1] else False
 
 

@@ -81,6 +81,63 @@ def test_axes() -> None:
     _all(calls())
 
 
+def test_an_array_is_no_axis() -> None:
+    def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
+        for name, f in _public(jnp, "axis"):
+            for axis in (jnp.ones(3), jnp.float32(1)) if name not in UNSEEN else ():
+                args = OTHERS.get(name, (X,))
+                yield f"{name} {axis.shape}", lambda f=f, args=args, axis=axis: f(*args, axis=axis)
+    _all(calls())
+
+
+def test_an_array_is_no_dtype() -> None:
+    """Functions about dtypes take arrays, as in JAX; where a dtype is asked for, none is one."""
+    about = {"isdtype", "promote_types", "issubdtype", "astype"}
+    modules: tuple[tuple[Any, tuple[Any, ...]], ...] = (
+        (jnp, (X,)), (random, (random.key(0),)), (lax, (X,)), (fnx.nn, (X,)))
+
+    def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
+        for module, args in modules:
+            for name, f in _public(module, "dtype"):
+                if name not in about and not _missing(f, args):
+                    for dtype in (jnp.ones(3), jnp.float32(1), X):
+                        yield f"{name} {type(dtype)}", lambda f=f, a=args, t=dtype: f(*a, dtype=t)
+        x = jnp.ones(3)
+        yield from {"hstack": lambda: jnp.hstack([x], x), "astype": lambda: x.astype(x),
+                    "asarray": lambda: jnp.asarray(x, x), "full": lambda: jnp.full(3, 1.0, x),
+                    "randint": lambda: random.randint(random.key(0), (3,), 0, 3, x),
+                    "convert": lambda: lax.convert_element_type(x, x),
+                    "iota": lambda: lax.iota(x, 3)}.items()
+    _all(calls())
+    assert jnp.finfo(jnp.ones(3)).dtype == jnp.result_type(jnp.ones(3)) == np.float32
+    assert jnp.can_cast(jnp.ones(3), jnp.ones(3)) and jnp.issubdtype(jnp.ones(3), jnp.floating)
+
+
+def _missing(f: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    try:
+        inspect.signature(f).bind(*args, dtype=None)
+    except TypeError:
+        return True
+    return False
+
+
+def test_a_sequence_is_no_bound() -> None:
+    """As in JAX, a parameter of a distribution is a number or an array."""
+    one = {"randint": (0, 5), "bernoulli": (0.5,), "uniform": (None, 0.0, 1.0),
+           "truncated_normal": (-1.0, 1.0), "gamma": (2.0,), "beta": (1.0, 1.0),
+           "poisson": (1.0,), "binomial": (3.0, 0.5), "pareto": (2.0,), "geometric": (0.5,)}
+
+    def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
+        for name, numbers in one.items():
+            shape: tuple[Any, ...] = ((3,),) if name in ("randint", "uniform") else ()
+            for i in range(len(numbers)):
+                args = [random.key(0), *shape, *numbers]
+                if args[at := len(shape) + 1 + i] is not None:
+                    args[at] = (args[at],)
+                    yield f"{name} {i}", lambda n=name, args=args: getattr(random, n)(*args)
+    _all(calls())
+
+
 def test_shapes() -> None:
     def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         for shape in SHAPES:

@@ -19,6 +19,7 @@ from fnx.core.array.arguments import check_annotated
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.call_validation import (
     adapt_call,
+    explain_misplaced,
     explain_type_error,
     fits_signature,
     signature_error,
@@ -230,6 +231,7 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
                 evaluate_pending(out, result)
             return out
         except FnxError as error:
+            explain_misplaced(call, args, kwargs, error)
             error.prefix_caller(call.__qualname__)
             filter_traceback(error)
             raise

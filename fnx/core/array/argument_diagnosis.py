@@ -18,7 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.support.errors import PACKAGE, ArgumentError, FnxError, OutOfMemoryError
+from fnx.core.ir.dtypes import is_array
+from fnx.core.support.errors import (
+    PACKAGE,
+    ArgumentError,
+    FnxError,
+    OutOfMemoryError,
+)
 
 _NUMPY = np.__file__.removesuffix("__init__.py")
 _INT32_LIMIT = 2 ** 31  # Python and NumPy reject some integers from here on
@@ -67,6 +73,59 @@ def explain_type_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     (parameter, value), = culprits
     return ArgumentError(f"{name}: expected {parameter} that it takes, got {_abbreviate(value)}: "
                          f"{error}", hint=hint)
+
+
+_LISTS = ("arrays", "tup", "operands")      # first parameters that are several arrays
+_OTHERS = ("axis", "axes", "dimension", "dtype")  # parameters that are never arrays of numbers
+_OF_TWO = {"max": "maximum(a, b)", "amax": "maximum(a, b)", "nanmax": "fmax(a, b)",
+           "min": "minimum(a, b)", "amin": "minimum(a, b)", "nanmin": "fmin(a, b)",
+           "sum": "a + b", "prod": "a * b", "any": "a | b", "all": "a & b",
+           "append": "concatenate([a, b, c])"}
+
+
+def explain_misplaced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+                      error: FnxError) -> None:
+    """Reword an error if an argument is in the place of another one.
+
+        concatenate(a, b)  ->  expected a sequence of arrays ...     Fix: pass a list
+        max(a, b)          ->  expected an integer axis ...          Fix: ... maximum(a, b)
+        normal((3,), key)  ->  expected a key as the first argument  Fix: the key comes first
+    """
+    name = f.__qualname__.rpartition("<locals>.")[2]
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs).arguments
+    except TypeError:
+        bound = dict(zip(inspect.signature(f).parameters, args))  # more arguments than it takes
+    first, *others = bound.items() or [("", None)]
+    wrong = {p for p, x in others if is_array(x) and p in _OTHERS}
+    if first[0] in ("key", "keys"):
+        _explain_order(name, inspect.signature(f), first[1], others, error)
+    elif first[0] in _LISTS and is_array(first[1]) and (wrong or len(args) > len(bound)):
+        letters = ", ".join("abcdef"[:len(args)])
+        error.message = f"{name}: expected one sequence of arrays, got {len(args)} arrays"
+        error.hint = f"pass a list: {name}([{letters}])"
+    elif name in _OF_TWO and ("axis" in wrong or others and others[0][0] == "axis" and
+                              getattr(first[1], "ndim", 0) == 0):
+        error.hint = f"{name} takes one array; for several write {_OF_TWO[name]}"
+
+
+def _explain_order(name: str, signature: inspect.Signature, first: Any,
+                   others: list[tuple[str, Any]], error: FnxError) -> None:
+    """Reword an error of a sampler whose key or shape has the place of another argument."""
+    order = ", ".join([p for p in signature.parameters if p != "out_sharding"])
+    if any(_is_key(x) for _, x in others) and not _is_key(first):
+        error.message = f"{name}: expected a key as the first argument, got {_abbreviate(first)}"
+        error.hint = f"the key comes first: {name}({order})"
+    values = dict(others)
+    shape = next((x for x in values.values()
+                  if type(x) is tuple and {*map(type, x)} == {int}), None)
+    if shape is not None and "shape" in signature.parameters and \
+            type(values.get("shape")) is not tuple:
+        error.hint = f"the order is {name}({order}): pass the shape as shape={shape}"
+
+
+def _is_key(x: Any) -> bool:
+    return getattr(getattr(x, "_dtype", None), "kind", "") == "key"
 
 
 def _raised_in_fnx(tb: TracebackType | None) -> bool:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
+from fnx.core.ir.dtypes import array_words
 from fnx.core.ir.ops import Shape
 from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ArgumentError, AxisError, ShapeError, TracedValueError
@@ -29,7 +30,7 @@ def normalize_axis(axis: Any, ndim: int) -> int:
         error.set_hint(_STATIC_HINT)
         raise
     except TypeError:
-        raise AxisError(f"expected an integer axis, got {axis!r}",
+        raise AxisError(f"expected an integer axis, got {array_words(axis)}",
                         hint="pass an int, or a tuple of ints for several axes"
                         ) from None
     if not -ndim <= a < ndim:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.errors import ArgumentError, AxisError, DTypeError, FnxError, ShapeError
 from fnx.core.support.name_hints import suggestion
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
@@ -99,9 +99,11 @@ def signature_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     except TypeError as mismatch:
         of_result = len(args) > 1 and callable(args[0]) and not any(
             p.kind is not p.KEYWORD_ONLY for p in unannotated[1:])  # as jit(f, *, ...)
-        return ArgumentError(f"{name}: expected the arguments of {call_text}: {mismatch}",
-                             hint=f"write {name}(f)(x), not {name}(f, x)" if of_result else
-                             f"help({name.rpartition('.')[2]}) describes each of them")
+        error = ArgumentError(f"{name}: expected the arguments of {call_text}: {mismatch}",
+                              hint=f"write {name}(f)(x), not {name}(f, x)" if of_result else
+                              f"help({name.rpartition('.')[2]}) describes each of them")
+        explain_misplaced(f, args, kwargs, error)
+        return error
     raise AssertionError(f"{call_text} takes these arguments")
 
 
@@ -110,6 +112,13 @@ def explain_type_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     """Return an error that names the argument which caused a Python error, or None."""
     explained: FnxError | None = argument_diagnosis.explain_type_error(f, args, kwargs, error)
     return explained
+
+
+def explain_misplaced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+                      error: FnxError) -> None:
+    """Reword an error, in place, if an argument has the place of another one."""
+    if isinstance(error, (AxisError, ArgumentError, DTypeError, ShapeError)):
+        argument_diagnosis.explain_misplaced(f, args, kwargs, error)
 
 
 def validate_call(f: Callable[P, R]) -> Callable[P, R]:

@@ -194,7 +194,7 @@ def as_dtype(spec: Any) -> DType:
     width.
 
     Raises:
-        DTypeError: fnx does not support the type.
+        DTypeError: fnx does not support the type, or the spec is an array.
 
     >>> as_dtype("float"), as_dtype(int), as_dtype("float64"), as_dtype(np.int64)
     (float32, int32, float64, int64)
@@ -216,10 +216,23 @@ def as_dtype(spec: Any) -> DType:
             return default_width(_WITHOUT_WIDTH[spec])
         dtype = LOW_PRECISION.get(spec)
     else:
+        if is_array(spec):
+            raise DTypeError(f"expected a dtype, got {array_words(spec)}",
+                             hint="write dtype=x.dtype for the dtype of an array x")
         dtype = getattr(spec, "dtype", None)
     if isinstance(dtype, DType):
         return dtype
     return _from_numpy(spec)
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is an array of this or another library, not a NumPy scalar or a dtype."""
+    return hasattr(type(x), "__array__") and not isinstance(x, np.generic)
+
+
+def array_words(x: Any) -> str:
+    """Describe an array in an error, without its values; anything else by its repr."""
+    return f"an array of {x.dtype}{list(x.shape)}" if is_array(x) else repr(x)
 
 
 def _from_numpy(spec: Any) -> DType:

@@ -23,6 +23,7 @@ from fnx.transforms.kernel_lang.values import (
     Value,
     as_condition,
     as_node,
+    fits,
     kind_of,
     make_range,
     number_kind,
@@ -95,8 +96,8 @@ class _TracedLoop:
             raise KernelError(f"loop: expected {len(self.first)} next values, got "
                                  f"{len(values)}",
                                  hint="return one value from the step for each carried value")
-        self.types = [None if is_weak and w else t
-                      for (t, is_weak), w in zip(map(kind_of, values), weak)]
+        self.types = [None if w and kind_of(v)[1] and fits(v, c.dtype) else kind_of(v)[0]
+                      for v, w, c in zip(values, weak, self.carries)]
         self.scope = scope
         return values
 

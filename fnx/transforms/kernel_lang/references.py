@@ -36,6 +36,7 @@ from fnx.transforms.kernel_lang.values import (
     as_condition,
     as_index,
     as_node,
+    fits,
     number_kind,
     ranges_of,
 )
@@ -155,9 +156,9 @@ class Reference(NotAValue):
                                 hint="declare another output in out= and write to it")
         tracing = self._tracing
         dtype = self._buffer.dtype
-        to, weak = number_kind(value)
-        if isinstance(value, Value) and not weak and to is not dtype:
-            raise DTypeError(f"store to {self.name!r}: expected {dtype}, got {to}",
+        if not fits(value, dtype):
+            raise DTypeError(f"store to {self.name!r}: expected {dtype}, got "
+                             f"{number_kind(value)[0]}",
                              hint=f"convert with k.cast(value, {dtype.name!r})")
         old, current_loc.loc = current_loc.loc, recorded_location(3)
         try:

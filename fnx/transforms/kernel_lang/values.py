@@ -111,7 +111,7 @@ class Value(ValueOperators):
 
     def __repr__(self) -> str:
         names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
-        return f"<kernel value {self.dtype} over ({names})>"
+        return f"<kernel value {'weak ' if self.weak else ''}{self.dtype} over ({names})>"
 
 
 set_missing_names(Value, "a value in a kernel", CURES_OF_KERNEL_VALUES)
@@ -164,6 +164,17 @@ def number_kind(x: Any) -> tuple[DType, bool]:
     """Like ``kind_of``, with a range as a weakly typed int32."""
     t, weak = kind_of(x)
     return (dtypes.int32, True) if t is dtypes.index else (t, weak)
+
+
+def fits(x: Any, to: DType) -> bool:
+    """Whether a value or a number is stored as a dtype without k.cast.
+
+    A value has that dtype; a number may have another one of its kind, or of a lower kind: an
+    integer fits a float, but no float fits an integer.
+    """
+    t, weak = number_kind(x)
+    return t is to or (weak or not isinstance(x, Value)) and \
+        dtypes.promote(to, False, t, not t.is_bool)[0] is to
 
 
 def as_node(x: Any, to: DType) -> UOp:

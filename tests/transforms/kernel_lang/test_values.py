@@ -86,3 +86,31 @@ def test_clip(device: str) -> None:
     o, p = kernel(x)
     np.testing.assert_array_equal(o, np.clip(x, np.float32(-0.5), np.float32(0.5)))
     np.testing.assert_array_equal(p, np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("to", ["bool", "int8", "int32", "uint8", "float16", "float32"])
+@pytest.mark.parametrize("number", [True, 3, 0.7, 1j])
+def test_a_number_is_stored_in_its_kind_or_a_higher_one(to: str, number: complex) -> None:
+    """No store drops a fraction, be it of a number or of a number times an element."""
+    kinds = "biufc".replace("u", "")
+    fits = kinds.index(np.asarray(number).dtype.kind) <= kinds.index(
+        np.dtype(to).kind.replace("u", "i"))
+    for value in (lambda x: number, lambda x: x * number):
+        def kernel(x: Any, o: Any, value: Any = value) -> None:
+            i = k.range(2)
+            o[i] = value(x[i])
+        x = np.ones(2, to)
+        if fits:
+            np.testing.assert_array_equal(fnx.call(kernel, out=lambda x: x)(x),
+                                          np.full(2, number, to))
+        elif not (to == "bool" and value(2) == 2):
+            with pytest.raises(fnx.errors.DTypeError, match=f"expected {to}, got"):
+                fnx.call(kernel, out=lambda x: x)(x)
+
+
+def test_a_carried_number_takes_the_kind_of_the_next() -> None:
+    @fnx.call(out=lambda x: spec(2))
+    def kernel(x: Any, o: Any) -> None:
+        i = k.range(2)
+        o[i] = k.loop(3, lambda t, s: s + x[i] * 0.5, 0)
+    np.testing.assert_array_equal(kernel(np.arange(2, dtype=np.int32)), [0, 1.5])
