@@ -36,23 +36,11 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeV
 
 import numpy as np
 
+from fnx.core.array.call_validation import validate_call
 from fnx.core.array.convert import DTypeLike
 from fnx.core.formulas import elementwise, error_functions
 from fnx.core.formulas.elementwise import ElementwiseFn
-from fnx.core.ir import ops
-from fnx.core.ir.tiling import (
-    collect,
-    grid,
-    order,
-    parallel,
-    split,
-    stage,
-    subtotal,
-    tensorize,
-    thread,
-    unroll,
-    vectorize,
-)
+from fnx.core.ir import ops, tiling
 from fnx.core.support.errors import KernelError, lazy_module
 from fnx.transforms.kernel_lang import kernel_prints, loops, references, values
 from fnx.transforms.kernel_lang.references import Reference
@@ -74,7 +62,20 @@ Operand: TypeAlias = Value | np.generic | float
 Ranges: TypeAlias = Value | tuple[Value, ...] | list[Value]
 F = TypeVar("F", bound=Callable[..., Any])
 
+collect = validate_call(tiling.collect)
+grid = validate_call(tiling.grid)
+order = validate_call(tiling.order)
+parallel = validate_call(tiling.parallel)
+split = validate_call(tiling.split)
+stage = validate_call(tiling.stage)
+subtotal = validate_call(tiling.subtotal)
+tensorize = validate_call(tiling.tensorize)
+thread = validate_call(tiling.thread)
+unroll = validate_call(tiling.unroll)
+vectorize = validate_call(tiling.vectorize)
 
+
+@validate_call
 def range(n: Value | SupportsIndex, name: str = "") -> Value:
     """Create a loop 0 <= i < n.
 
@@ -99,6 +100,7 @@ def range(n: Value | SupportsIndex, name: str = "") -> Value:
     return values.make_range(n, name)
 
 
+@validate_call
 def local(value: Operand, over: Ranges) -> Reference:
     """Store a value over ranges in a local array, to read it by index in other loops.
 
@@ -125,6 +127,7 @@ def local(value: Operand, over: Ranges) -> Reference:
     return references.make_local(value, over)
 
 
+@validate_call
 def loop(n: Value | SupportsIndex, step: Callable[..., Any], *first: Operand,
          until: Callable[..., Any] | None = None, name: str = "") -> Any:
     """Run iterations in order, with values carried from each to the next.
@@ -158,6 +161,7 @@ def loop(n: Value | SupportsIndex, step: Callable[..., Any], *first: Operand,
     return loops.loop(n, step, first, until, name)
 
 
+@validate_call
 def when(condition: Value, then: Callable[[], Any], *otherwise: Operand) -> Any:
     """Evaluate ``then()`` only if a condition holds.
 
@@ -183,6 +187,7 @@ def when(condition: Value, then: Callable[[], Any], *otherwise: Operand) -> Any:
     return loops.when(condition, then, otherwise)
 
 
+@validate_call
 def print(fmt: str, *args: Any, **kwargs: Any) -> None:
     """Print a line in each iteration; only on the interpreter (``device="interp"``).
 
@@ -214,6 +219,7 @@ def print(fmt: str, *args: Any, **kwargs: Any) -> None:
     kernel_prints.record_print(fmt, args, kwargs)
 
 
+@validate_call
 def cast(x: Operand, dtype: DTypeLike) -> Value:
     """Convert a value (or a range) to another dtype.
 
@@ -238,6 +244,7 @@ def cast(x: Operand, dtype: DTypeLike) -> Value:
     return values.convert(x, dtype)
 
 
+@validate_call
 def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Value:
     """Clamp a value to the given bounds; the upper bound wins.
 
@@ -262,6 +269,7 @@ def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> 
     return values.clip(x, min, max)
 
 
+@validate_call
 def where(condition: Value, a: Operand, b: Operand) -> Value:
     """Select ``a`` where the condition holds, else ``b``; both are computed.
 
@@ -325,7 +333,7 @@ def _reduction(name: str, monoid: ops.Op, summary: str, result: str) -> _Reducti
     >>> kernel(fnx.numpy.asarray([3, 1, 2])).item()
     {result}
     """
-    return reduce
+    return validate_call(reduce)
 
 
 sum = _reduction("sum", ops.ADD, "The sum", "6")
@@ -342,13 +350,15 @@ _BITS = ("bits", "whole")  # domains without floats
 def _unary(fn: ElementwiseFn, name: str = "") -> _Unary:
     def apply(x: Operand, /) -> Value:
         return values.apply(fn, x)
-    return _document(apply, name or fn.name, "x", "i" if fn.domain in _BITS else "x[i]")
+    example = "i" if fn.domain in _BITS else "x[i]"
+    return validate_call(_document(apply, name or fn.name, "x", example))
 
 
 def _binary(fn: ElementwiseFn) -> _Binary:
     def apply(x: Operand, y: Operand, /) -> Value:
         return values.apply(fn, x, y)
-    return _document(apply, fn.name, "x, y", "i, 1" if fn.domain in _BITS else "x[i], x[0]")
+    example = "i, 1" if fn.domain in _BITS else "x[i], x[0]"
+    return validate_call(_document(apply, fn.name, "x, y", example))
 
 
 def _document(f: F, name: str, operands: str, example: str) -> F:

@@ -58,7 +58,7 @@ def _segment_reduction(
     if axes.broadcast_shapes(x.shape, (*ids.shape, *row)) != (*ids.shape, *row):
         raise ShapeError(f"expected a number for each row of shape {x.shape}, got {ids.shape}")
     if num_segments is None:
-        values = ids._numpy()
+        values = arguments.values_of(ids, "pass num_segments=, the number of segments: a constant")
         num_segments = int(values.max()) + 1 if values.size else 0
     n = max(arguments.check_int("num_segments", num_segments), 0)
     rows = Array(build.const(start(x), x._dtype, (n, *row)))

@@ -144,7 +144,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         raise ShapeError(f"expected a vector, got shape {numbers.shape}")
     min_length = arguments.check_int("minlength", minlength)
     if length is None:
-        data = numbers._numpy()
+        data = arguments.values_of(numbers, "pass length=, the number of bins: a constant")
         length = int(data.max()) + 1 if data.size else 0
         length = min_length if length < min_length else length
     n = arguments.check_int("length", length)

@@ -342,6 +342,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
     x, ax = _flatten_or_axis(arr, axis)
     if assume_unique_indices and type(obj) is Array and obj._dtype.is_integer:
         return _delete_distinct(x, ax, ravel(obj))
+    if type(obj) is Array:
+        obj = arguments.values_of(obj, "pass assume_unique_indices=True if no index occurs twice")
     deleted = _resolve_index(obj, x.shape[ax])
     if deleted.size and int(deleted.max()) == x.shape[ax]:
         raise OutOfBoundsError(f"expected indices below {x.shape[ax]}, got {int(deleted.max())}")

@@ -173,7 +173,8 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
     if total_repeat_length is not None and type(repeats) is Array \
             and repeats._storage is None:
         return _repeat_traced(x, ax, repeats, total_repeat_length)
-    counts = np.asarray(repeats)
+    counts = arguments.values_of(repeats, "pass total_repeat_length=, the length of the result: a "
+                                 "constant")
     if counts.ndim == 0 and total_repeat_length is None:
         k = int(counts)
         node = build.reshape(x._node, (*x.shape[:ax + 1], 1, *x.shape[ax + 1:]))

@@ -13,6 +13,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.call_validation import validate_call
+from fnx.core.array.convert import non_array_hint
 from fnx.core.ir import build, ops
 from fnx.core.support.errors import ArgumentError, FnxError
 from fnx.core.tracing.state import State
@@ -145,7 +146,8 @@ def trace_function(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
             raise ArgumentError(f"{by} of {name or function_name(fun)}: expected an array at "
                                 f"{where}, "
                                 f"got {type(x).__name__}: {e.message}",
-                                hint="close over values that are not arrays") from None
+                                hint=non_array_hint(x, where, "close over values that are not "
+                                                    "arrays", e)) from None
     return trace(fun, avals, in_tree, transform=by, name=name or function_name(fun)), avals
 
 

@@ -18,6 +18,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.call_validation import validate_call
+from fnx.core.array.convert import non_array_hint
 from fnx.core.array.pytree_registry import Path, pytree_type
 from fnx.core.ir import build, op_args
 from fnx.core.ir.uop import UOp
@@ -197,7 +198,8 @@ class Vmapped(Transformed[P, R]):
             raise ArgumentError(
                 f"vmap of {self._name}: expected an array to map over at {where}, got "
                 f"{type(x).__name__}: {e.message}",
-                hint="use None in in_axes for arguments that are not mapped") from None
+                hint=non_array_hint(x, "", "use None in in_axes for arguments that are not mapped",
+                                    e)) from None
         if not -array.ndim <= axis < array.ndim:
             raise AxisError(f"vmap of {self._name}: expected an axis {axis} to map over at "
                             f"{where}, got {array._aval}",

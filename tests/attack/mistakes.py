@@ -43,7 +43,7 @@ def mistakes() -> Iterator[Mistake]:
 def made(mistake: Mistake) -> Exception:
     """Return the error that it raises."""
     space: dict[str, Any] = dict(
-        np=np, fnx=fnx, jnp=jnp, lax=lax, nn=nn, random=random, k=k, Config=Config,
+        __name__="user", np=np, fnx=fnx, jnp=jnp, lax=lax, nn=nn, random=random, k=k, Config=Config,
         ShapeDtypeStruct=fnx.ShapeDtypeStruct, override=override, X=jnp.arange(3.0) + 1,
         M=jnp.ones((2, 3)))
     lines = mistake.code.splitlines(keepends=True)

@@ -90,8 +90,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
            f"  Inside jit of asks_a_sum "
            f"({THIS}:LINE)\n"
            "  Fix: use fnx.numpy.where(condition, a, b) or fnx.lax.cond instead of Python's `if`; "
-           "for a loop of traced length use fnx.lax.fori_loop or fnx.lax.while_loop; or list the "
-           "argument it comes from in static_argnums"),
+           "for a loop of traced length use fnx.lax.fori_loop or fnx.lax.while_loop"),
     "result": (lambda: fnx.jit(lambda x: {"y": [x, "text"]})(X),
                "result ['y'][1] of <lambda>: expected an array or a number, got str\n"
                f"  Inside jit of <lambda> ({THIS}:LINE)\n"

@@ -103,7 +103,8 @@ def asarray(x: Any, dtype: Any = None) -> Array:
         x = data
     if isinstance(x, ValueOperators):
         raise KernelError(f"expected an array or a number, got {x!r}",
-                          hint="in a kernel use operators and the functions of fnx.kernel")
+                          hint="in a kernel use operators and the functions of fnx.kernel: k.loop "
+                          "for loops, k.when or k.where for branches")
     data = convert.to_numpy(x, to)
     if isinstance(x, np.generic):
         t = dtypes.as_dtype(data.dtype)

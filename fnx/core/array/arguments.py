@@ -12,8 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
 
+import numpy as np
+
+from fnx.core.ir.dtypes import NDArray
 from fnx.core.rewriting.dimensions import Dim
-from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.errors import ArgumentError, FnxError, TracedValueError
 from fnx.core.support.name_hints import suggestion
 
 PrecisionName: TypeAlias = Literal[
@@ -93,6 +96,15 @@ def check_int(name: str, value: SupportsIndex) -> int:
     except TypeError:
         raise ArgumentError(f"expected {name} as an int, got {value!r}",
                             hint="use int(...) on a float that is a whole number") from None
+
+
+def values_of(x: Any, without: str) -> NDArray:
+    """Return the values of an array. Of a traced one, an error says how to do without them."""
+    try:
+        return np.asarray(x)
+    except TracedValueError as error:
+        error.set_hint(without)
+        raise
 
 
 def check_number(name: str, value: float) -> float:

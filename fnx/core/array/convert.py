@@ -6,6 +6,7 @@ An integer that does not fit raises.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -14,7 +15,7 @@ import numpy as np
 from fnx.core.ir import dtypes, low_precision
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.support.config import config
-from fnx.core.support.errors import DTypeError, OverflowedError, ShapeError
+from fnx.core.support.errors import DTypeError, FnxError, OverflowedError, ShapeError
 
 
 class HasDType(Protocol):
@@ -113,6 +114,34 @@ def wrap_scalar(x: Any, to: DType) -> Any:
     return x
 
 
+def pytree_hint(x: Any) -> str:
+    """Return how to pass an object of a user's class that has arrays; "" for other objects."""
+    kind = type(x)
+    return "" if kind.__module__ in ("builtins", "numpy") else \
+        f"make {kind.__name__} a pytree with fnx.tree_util.register_dataclass, so that its " \
+        "arrays are arguments"
+
+
+_ARGUMENT = re.compile(r"(args|kwargs|operands)\[[^]]*\]|\w+")
+
+
+def non_array_hint(x: Any, where: str, cure: str, error: FnxError) -> str:
+    """Return how to pass ``x``, which is at ``where`` in the arguments and no array.
+
+    A class of the user's can be a pytree; any other leaf of a container has no place in it.
+
+    >>> error = DTypeError("expected an array or a number, got str")
+    >>> non_array_hint("a", "args[0]['mode']", "close over it", error)
+    'take it out of args[0]; close over it'
+    """
+    if type(error) is not DTypeError or isinstance(x, np.ndarray):
+        return error.hint
+    argument = _ARGUMENT.match(where)
+    nested = argument is not None and argument.end() < len(where)
+    removal = f"take it out of {argument[0]}" if argument and nested else ""
+    return "; ".join(filter(None, [pytree_hint(x), removal, cure]))
+
+
 def to_numpy(x: Any, to: DType | None) -> NDArray:
     """Convert anything that NumPy accepts to NumPy data of a supported dtype.
 
@@ -133,7 +162,8 @@ def to_numpy(x: Any, to: DType | None) -> NDArray:
             f"expected an array or a number, got {type(x).__name__}"
             if data.ndim == 0 and not isinstance(x, np.ndarray | np.generic) else
             f"expected numbers, got NumPy data of dtype {data.dtype}",
-            hint="make all rows the same length and all elements numbers, then use .astype(float32)"
+            hint=pytree_hint(x) if data.ndim == 0 and pytree_hint(x) else
+            "make all rows the same length and all elements numbers, then use .astype(float32)"
             if data.dtype.kind == "O" else "convert the data to numbers first")
     if to is None:
         to = dtypes.default_width(dtypes.as_dtype(data.dtype))

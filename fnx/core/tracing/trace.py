@@ -215,6 +215,11 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
     shown = ", ".join(names[:MAX_LISTED]) + ", ..." * (len(names) > MAX_LISTED)
     error.message += f"; it depends on the argument{'s' * (len(names) > 1)} {shown}"
     error.args = (error.message,)
+    of_scalars = all(not inputs[i].shape for i, leaf in zip(traced, leaves) if leaf in reached)
+    if error.static and all(map(str.isidentifier, names)):
+        ending = f"; or make {' and '.join(names)} static: static_argnames=" \
+            f"{(names[0] if len(names) == 1 else tuple(names))!r}" if of_scalars else ""
+        error.hint = error.hint.replace(f"; or {error.static}", ending)
 
 
 def argument_name(f: Callable[..., Any], path: Sequence[Any],

@@ -13,6 +13,7 @@ from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.convert import non_array_hint
 from fnx.core.array.pytree_registry import OPAQUE_TYPES, register_pytree_node
 from fnx.core.ir import build
 from fnx.core.ir.ops import Shape
@@ -94,7 +95,8 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
     except FnxError as e:
         raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{type(x).__name__}",
-                        hint="choose the arguments to differentiate with argnums") from e
+                        hint=non_array_hint(x, where(i), "choose the arguments to differentiate "
+                                            "with argnums", e)) from e
     if not array._dtype.is_inexact and not allow_int:
         raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
                         f"{array._aval}",
@@ -134,7 +136,9 @@ def resolve_argnums(argnums: int | Sequence[int], n: int, kind: str, name: str) 
         if not -n <= i < n:
             raise ArgumentError(f"{kind} of {name}: expected argnums among {n} positional "
                                 f"arguments, got {argnums}",
-                                hint="pass the argument by position, not by name")
+                                hint=f"positions start at 0, so the last one is {n - 1}; an "
+                                     "argument that is passed by name has none" if n else
+                                     "pass an argument by position, not by name")
         if i % n in out:
             raise ArgumentError(f"{kind} of {name}: expected argnums that differ, got {argnums} "
                                 f"of {n} arguments", hint="name each argument once")

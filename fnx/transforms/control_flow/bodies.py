@@ -17,6 +17,7 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.convert import non_array_hint
 from fnx.core.ir import build
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.derivations import derived_forms
@@ -193,9 +194,10 @@ def flatten_arrays(argument: Any, what: str) -> tuple[list[Array], tree.TreeDef]
             try:
                 leaves[i] = asarray(x)
             except FnxError as e:
-                raise DTypeError(f"expected arrays or numbers, got {type(x).__name__} at "
-                                 f"{leaf_path(structure, i, what)}",
-                                 hint="close over values that are not arrays") from e
+                where = leaf_path(structure, i, what)
+                raise DTypeError(f"expected arrays or numbers, got {type(x).__name__} at {where}",
+                                 hint=non_array_hint(x, where, "close over values that are not "
+                                                     "arrays", e)) from e
     return leaves, structure
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from fnx.core.array import api_boundary, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.convert import non_array_hint
 from fnx.core.array.equality import StaticValue
 from fnx.core.array.placement import Placement, common_placement
 from fnx.core.array.pytree_registry import SequenceKey
@@ -28,7 +29,6 @@ from fnx.core.support.config import config
 from fnx.core.support.errors import (
     ArgumentError,
     DonatedError,
-    DTypeError,
     FnxError,
     PlacementError,
     StaticArgumentError,
@@ -128,14 +128,14 @@ class ArgFlattener:
             array = api_boundary.asarray(x)
         except FnxError as e:
             raise type(e)(f"argument {leaf_path(in_tree, i)} of {self.function}: {e.message}",
-                          hint=self._hint(x) if type(e) is DTypeError else e.hint) from None
+                          hint=self._hint(x, leaf_path(in_tree, i), e)) from None
         if concrete and array.is_deleted():
             raise array._donated_error(f"argument {leaf_path(in_tree, i)} of {self.function}: ")
         if concrete:
             api_boundary.evaluate_pending(array)
         return array
 
-    def _hint(self, x: Any) -> str:
+    def _hint(self, x: Any, where: str, error: FnxError) -> str:
         """Return a hint on how to pass an argument that is not an array."""
         method = getattr(type(x), self.function, None)
         if getattr(method, "__wrapped__", None) is self.f:
@@ -143,12 +143,9 @@ class ArgFlattener:
             return (f"this is self of a method of {kind}: make {kind} a pytree with "
                     "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name "
                     "it in static_argnums=0 if it never changes")
-        static = ("pass a value that is not an array or a number as a static argument "
-                  "(static_argnums, static_argnames)")
-        if type(x).__module__ in ("builtins", "numpy"):
-            return static
-        return (f"make {type(x).__name__} a pytree with fnx.tree_util.register_dataclass, so that "
-                f"its arrays are arguments; {static}")
+        return non_array_hint(
+            x, where, "pass a value that is not an array or a number as a static argument "
+            "(static_argnums, static_argnames)", error)
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise if the function does not accept these arguments."""
@@ -246,7 +243,10 @@ def positional_names(f: Callable[..., Any], option: str, numbers: tuple[int, ...
                                            "static_argnames")
         if not has_varargs and not -len(names) <= i < len(names):
             raise StaticArgumentError(f"expected {option} below {len(names)}, got {i}",
-                                      hint=f"the parameters are {', '.join(names)}")
+                                      hint=f"the parameters are {', '.join(names)}" +
+                                      "".join([f"; {p.name} has no position: name it in "
+                                               f"static_argnames={p.name!r}" for p in parameters
+                                               if p.kind is p.KEYWORD_ONLY]))
     return names
 
 

@@ -156,8 +156,10 @@ def kind_of(x: Any) -> tuple[DType, bool]:
         return dtypes.as_dtype(x.dtype), False
     if isinstance(x, NotAValue):
         raise _no_value_error(x)
+    in_trace = getattr(x, "_storage", x) is None  # as in the body of a loop of fnx.lax
     raise KernelError(f"expected a value of the kernel or a number, got {type(x).__name__}",
-                      hint="pass arrays as arguments of the kernel")
+                      hint="in a kernel write loops with k.loop, branches with k.when or k.where"
+                      if in_trace else "pass arrays as arguments of the kernel")
 
 
 def number_kind(x: Any) -> tuple[DType, bool]:
