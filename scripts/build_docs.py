@@ -1,9 +1,9 @@
 """Build the documentation site in build/docs/html: ``make docs``.
 
 The pages are docs/index.md, the guide, the changelog, the notebooks with their stored results,
-docs/*.md, a page for each public module generated from docstrings, and a page with the table of
-settings and their environment variables. Sphinx's warnings are errors; then every link within the
-site is followed. The site must not load anything from another host, so that it can be read offline.
+docs/*.md, and a page for each public module generated from docstrings. Sphinx's warnings are
+errors; then every link within the site is followed. The site must not load anything from another
+host, so that it can be read offline.
 
     python scripts/build_docs.py
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import posixpath
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -23,7 +25,6 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import sphinx.cmd.build
 
 import fnx.scipy.stats
-from fnx.core.support.config import FIELDS
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "docs"
@@ -54,12 +55,24 @@ def gather() -> None:
     for name in ("README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, SOURCE)
     for page in (ROOT / "docs").glob("*.md"):
-        shutil.copy(page, SOURCE if page.stem == "index" else SOURCE / "docs")
+        shutil.copy(page, SOURCE / "docs")
+    (SOURCE / "index.md").write_text(move_links((SOURCE / "docs" / "index.md").read_text(), "docs"))
+    (SOURCE / "docs" / "index.md").unlink()
     for folder in ("guide", "pictures"):
         shutil.copytree(ROOT / "docs" / folder, SOURCE / "docs" / folder)
     shutil.copy(ROOT / "docs" / "conf.py", SOURCE)
     shutil.copytree(ROOT / "notebooks", SOURCE / "notebooks",
                     ignore=shutil.ignore_patterns(".ipynb_checkpoints", "*.png"))
+
+
+def move_links(text: str, folder: str) -> str:
+    """Return a page of a folder with links that hold one folder above.
+
+    >>> move_links("[a](guide/a.md) [b](../b.md) [c](https://c.org) [d](#d)", "docs")
+    '[a](docs/guide/a.md) [b](b.md) [c](https://c.org) [d](#d)'
+    """
+    return re.sub(r"\]\((?!\w+:|#)([^)]+)\)",
+                  lambda link: f"]({posixpath.normpath(posixpath.join(folder, link[1]))})", text)
 
 
 def write_reference() -> None:
@@ -68,25 +81,9 @@ def write_reference() -> None:
     folder.mkdir()
     entries = "\n".join(f"   {name}" for name in MODULES)
     (folder / "index.rst").write_text(
-        f"{heading('Reference', '=')}.. toctree::\n   :maxdepth: 1\n\n   settings\n{entries}\n")
+        f"{heading('Reference', '=')}.. toctree::\n   :maxdepth: 1\n\n{entries}\n")
     for name in MODULES:
         (folder / f"{name}.rst").write_text(reference_page(importlib.import_module(name)))
-
-
-def write_settings() -> None:
-    """Write a page of the settings, from the table that ``print(fnx.config)`` shows."""
-    rows = [("Setting", "Variable", "Default", "Takes", "What it is")]
-    rows += [(f"``{name}``", f"``{field.variable}``" if field.variable else "",
-              f"``{field.default!r}``", field.kind.description, field.doc)
-             for name, field in FIELDS.items()]
-    cells = "".join("   * - " + "\n     - ".join(cell or "\\" for cell in row) + "\n"
-                    for row in rows)
-    (SOURCE / "reference" / "settings.rst").write_text(
-        f"{heading('Settings and environment variables', '=')}"
-        "A setting is an attribute of ``fnx.config``, or a variable of the environment, which is\n"
-        "read when fnx is imported; ``print(fnx.config)`` says what each is and where it came\n"
-        "from.\n\n"
-        f".. list-table::\n   :header-rows: 1\n\n{cells}")
 
 
 def reference_page(module: ModuleType) -> str:
@@ -197,7 +194,6 @@ def dead_links(site: Path) -> Iterator[str]:
 def main() -> int:
     gather()
     write_reference()
-    write_settings()
     failed = sphinx.cmd.build.main(["-b", "html", "-W", "--keep-going", "-q", "-j", "auto",
                                     "-d", str(BUILD / "doctrees"), str(SOURCE), str(SITE)])
     dead = sorted(dead_links(SITE))
