@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fnx.transforms.inspect.step_session import StepSession
 
 array_picture = lazy_import("fnx.transforms.inspect.array_picture")
+pdb = lazy_import("pdb")
 pictures = lazy_import("fnx.sharding.pictures")
 step_prompt = lazy_import("fnx.transforms.inspect.step_prompt")
 step_session = lazy_import("fnx.transforms.inspect.step_session")
@@ -124,11 +125,12 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
 def breakpoint() -> None:
     """Stop in Python's debugger once the local variables of the calling function are computed.
 
-    Only the interpreter (``fnx.config.device = "interp"``) supports it, as it runs compiled code
-    step by step. ``sys.breakpointhook`` is called, as by Python's own ``breakpoint``.
+    In a traced function only the interpreter (``fnx.config.device = "interp"``) supports it, as
+    compiled code does not stop. Elsewhere, and under ``disable_jit``, it stops in the function.
+    ``sys.breakpointhook`` is called, as by Python's own ``breakpoint``.
 
     Raises:
-        ArgumentError: another device.
+        ArgumentError: a traced function on another device.
 
     >>> import sys
     >>> import fnx
@@ -145,21 +147,29 @@ def breakpoint() -> None:
     6.0
     >>> sys.breakpointhook = hook
     """
-    if config.device not in ("interp", "trace"):
-        raise ArgumentError(f'expected device="interp", got {config.device!r}: compiled code does '
-                            "not stop", hint='set fnx.config.device = "interp"')
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIR):
         frame = frame.f_back
+    where = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, frame.f_globals
+    if not scope.is_open():
+        if sys.breakpointhook is sys.__breakpointhook__ and "PYTHONBREAKPOINT" not in os.environ:
+            pdb.Pdb(skip=["fnx", "fnx.*", "contextlib"]).set_trace(frame)
+        else:
+            _break_in_frame(*where, **frame.f_locals)
+        return
+    if config.device not in ("interp", "trace"):
+        raise ArgumentError(f'expected device="interp", got {config.device!r}: compiled code does '
+                            "not stop", hint='set fnx.config.device = "interp", or run it with '
+                                             "fnx.disable_jit()")
     host_callbacks.call_python(_break_in_frame, (), dict(frame.f_locals), None, "debug.breakpoint",
-                               effect=True, numbers=False,
-                               bound=(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
+                               effect=True, numbers=False, bound=where)
 
 
-def _break_in_frame(file: str, line: int, names: dict[str, Any], /, **variables: Any) -> None:
-    """Call the debugger from a frame with these variables and the user's file and line."""
-    code = compile("\n" * (line - 1) + "__import__('builtins').breakpoint(); pass", file, "exec")
-    exec(code, names, variables)
+def _break_in_frame(file: str, line: int, function: str, names: dict[str, Any], /,
+                    **variables: Any) -> None:
+    """Call the debugger from a frame with these variables and the user's function and line."""
+    code = compile("\n" * (line - 1) + "__import__('builtins').breakpoint()\npass", file, "exec")
+    exec(code.replace(co_name=function), names, variables)
 
 
 @validate_call

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,6 +250,30 @@ def test_breakpoint(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fnx.jit(lambda x: f(x)[0])(X)
     line = f.__code__.co_firstlineno + 2
     assert stopped == [((2 * X).tolist(), "as it is", __file__, line)]
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_breakpoint_stops_in_the_function_that_has_it(device: str, traced: bool,
+                                                        tmp_path: Path) -> None:
+    if traced and device == "cpu":
+        return  # refused, as above
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import fnx
+fnx.config.device = {device!r}
+def f(x):
+    y = x * 2
+    fnx.debug.breakpoint()
+    z = y + 1
+    return z
+with fnx.disable_jit({not traced}):
+    print("result", fnx.jit(f)(3.0))
+""")
+    printed = subprocess.run([sys.executable, program], input="p y\nw\nc\n", text=True, check=True,
+                             capture_output=True).stdout
+    assert "program.py(7)f()" in printed.splitlines()[0]
+    assert "6." in printed and "result 7.0" in printed and "--Return--" not in printed
+    assert traced or "api_boundary.py" not in printed
 
 
 @pytest.mark.parametrize("reverse", [False, True])
