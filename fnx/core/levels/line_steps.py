@@ -26,6 +26,7 @@ from fnx.core.levels import interp
 from fnx.core.levels.interp_kernel import LIMIT
 from fnx.core.levels.loop_iterations import Iteration, Running, is_over_blocks, iterations
 from fnx.core.levels.nan_debugger import Origin, is_bad, origin_at
+from fnx.core.support.errors import format_location
 from fnx.core.support.line_visits import LineVisit
 from fnx.core.support.record import Record
 
@@ -108,6 +109,9 @@ class Caller(Record):
     arguments: tuple[tuple[str, NDArray], ...]
     n_loops: int
     iteration: int
+
+    def __repr__(self) -> str:
+        return f"{self.visit.function} ({format_location(self.visit.loc)})"
 
 
 class Stop(Record):

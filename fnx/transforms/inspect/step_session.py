@@ -44,6 +44,9 @@ class Variables(dict[str, Any]):
         cure = suggestion(name, self) or f"there are {', '.join(self) or 'none'}"
         raise KeyError(f"no variable {name!r} has a value at this line: {cure}")
 
+    def __repr__(self) -> str:
+        return f"{{{', '.join([f'{n}: {step_views.summarize(x)}' for n, x in self.items()])}}}"
+
 
 class StepSession:
     """A function that is gone through line by line.
@@ -236,13 +239,13 @@ class StepSession:
         step = self.current
         if step is None:
             return []
-        frames = []
+        frames: list[tuple[str, dict[str, Any]]] = []
         for caller in step.callers:
             visit, values = caller.visit, dict(caller.arguments)
             if step.kind or not visit.is_first:  # else its lines have not run
                 values |= self._values_of(caller).values
-            frames.append((visit.function, values))
-        return [*frames, (step.function, dict(self._variables[self._frame].values))]
+            frames.append((visit.function, Variables(values)))
+        return [*frames, (step.function, Variables(self._variables[self._frame].values))]
 
     def _values_of(self, caller: Caller) -> FrameValues:
         """Return the variables of a function whose call has not ended."""

@@ -388,6 +388,8 @@ def test_callers_have_variables_and_lines(f: Any) -> None:
     assert_same([outer["w"], outer["x"]], [W, rows])  # before x is assigned
     assert_same([middle["x"], middle["mean"]], [rows, rows.mean(axis=0)])
     assert inner.keys() == {"t", "u"}
+    assert len(repr(session.frames)) < 400 and f"x: float32{list(rows.shape)}" in repr(middle)
+    assert repr(step.callers[0]).startswith("forward (")
     step = session.run("double", lambda step: bool(step.loops) and step.loops[-1].number == 2)
     assert step is not None and [name for name, _ in session.frames] == [
         "forward", "cell", "double"]
