@@ -97,12 +97,9 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
     form = "tile"
     if sum_range is not None and tiles.fits_dot_tile(sum_range):
         form = "dots"
-    elif not tiles.is_right_strided and has_overlap(matmul.right):
-        lanes, depth = tiles.tile.lanes, volume(matmul.summed)
-        windows_cost = depth / _lane_utilization(extent(tiles.column), lanes)
-        turned_cost = (depth + _STRIDED_STORE_COST) / _lane_utilization(volume(matmul.rows), lanes)
-        form = "windows" if windows_cost <= turned_cost else "turned"
-    elif tiles.shares_panels():
+    elif not tiles.is_right_strided and tiles.is_cheaper_turned():
+        form = "turned"
+    elif not tiles.is_right_strided and has_overlap(matmul.right) or tiles.shares_panels():
         form = "windows"
     form = knobs.value("form", form, lambda: [
         "tile", *["dots"] * (sum_range is not None), "windows",
@@ -205,6 +202,15 @@ class ContractionTiling:
             volume(self.matmul.rows) * lanes <= \
             min(_DOT_REDUCTION_COST * terms, _MAX_DOT_ROWS * lanes)
         return 2 * extent(self.column) <= lanes <= terms or packing
+
+    def is_cheaper_turned(self) -> bool:
+        """Return whether lanes along the rows, which fill more of them, pay for strided stores.
+        Both factors can then be read in place, or the right one consists of windows."""
+        rows, columns = volume(self.matmul.rows), extent(self.column)
+        is_free = self.unit is None and count_contiguous(self.matmul.left, self.matmul.rows)
+        return bool(is_free or has_overlap(self.matmul.right)) and \
+            self.depth / _lane_utilization(columns, self.tile.lanes) > \
+            (self.depth + _STRIDED_STORE_COST) / _lane_utilization(rows, self.tile.lanes)
 
     def shares_panels(self) -> bool:
         """Return whether workers share column panels, each packed by the worker that reads it, so

@@ -166,6 +166,17 @@ def test_few_rows_are_computed_that_are_not_there(rows: int) -> None:
     assert kernel.flops < 2 * 1.12 * rows * 64 * 256
 
 
+@pytest.mark.parametrize("columns", [2, 4, 10])
+def test_few_columns_fill_lanes_along_contiguous_rows(columns: int) -> None:
+    """The gradient of a weight with few outputs: lanes along its inputs, none of which is empty."""
+    a, b = RANDOM.standard_normal((300, 128)), RANDOM.standard_normal((300, columns))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    f = fnx.jit(lambda a, b: a.T @ b)
+    kernel, = f.lower(a, b).kernels
+    assert kernel.flops < 2 * 1.12 * columns * 300 * 128
+    np.testing.assert_allclose(f(a, b), a.T @ b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_matrix_is_packed_in_transposed_blocks() -> None:
     """Rows of the right factor are read as vectors, like those of the left one."""
     draw = np.random.default_rng(2)
