@@ -107,7 +107,8 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
     if form == "turned":  # lanes along the results of the other factor, which is packed
         transposed = matmul.replace(rows=matmul.columns, columns=matmul.rows,
                                     left=matmul.right, right=matmul.left)
-        return ContractionTiling(transposed, target, knobs).steps()
+        turned = ContractionTiling(transposed, target, knobs)
+        return turned.steps() if turned.has_row_blocks() else turned.tile_panels()
     if form == "dots" and sum_range is not None:
         return schedule_dots(matmul, sum_range, target, tiles.packed_unit(sum_range), knobs)
     return tiles.tile_panels() if form == "windows" else tiles.steps()
@@ -459,7 +460,8 @@ class ContractionTiling:
             self.tile.rows * self.tile.vectors >= _MIN_ROLLED_TILE
         return [tiling.collect(f"{name_of(self.row)}_i")] if pays else []
 
-    def _has_row_blocks(self) -> bool:
+    def has_row_blocks(self) -> bool:
+        """Return whether there are several blocks of rows, which workers can share."""
         return extent(self.row) > self.tile.rows * self.block
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
@@ -468,7 +470,7 @@ class ContractionTiling:
             return self._stage_factor(self.matmul.left, None, space) if space else []
         moving_loops = {name_of(r)
                         for r in (*self.matmul.batch, *self.matmul.rows) if self._moves(r)}
-        if self._has_row_blocks():
+        if self.has_row_blocks():
             moving_loops.add(self.block_loop)
         return self._stage_factor(self.matmul.left, _innermost_of(loops, moving_loops))
 
