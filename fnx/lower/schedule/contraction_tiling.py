@@ -50,7 +50,7 @@ from fnx.lower.schedule.contraction import (
     word_range,
     work_of_each,
 )
-from fnx.lower.schedule.dot_tiling import schedule_dots
+from fnx.lower.schedule.dot_tiling import dots_pay, fits_dots, schedule_dots
 from fnx.lower.schedule.footprint import (
     PACK_COST,
     PACK_KERNEL_CYCLES,
@@ -94,9 +94,13 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
     """Return the transforms that tile a contraction."""
     tiles = ContractionTiling(matmul, target, knobs)
     sum_range = contiguous_sum_range(matmul)
+    packed = None
     form = "tile"
-    if sum_range is not None and tiles.fits_dot_tile(sum_range):
+    if sum_range is not None and fits_dots(
+            matmul, tiles.column, sum_range, tiles.tile.lanes, tiles.is_right_strided):
         form = "dots"
+    elif sum_range is None and (turned := tiles.range_of_packed_dots()) is not None:
+        form, sum_range, packed = "dots", turned, matmul.right
     elif not tiles.is_right_strided and tiles.is_cheaper_turned():
         form = "turned"
     elif not tiles.is_right_strided and has_overlap(matmul.right) or tiles.shares_panels():
@@ -110,7 +114,7 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
         turned = ContractionTiling(transposed, target, knobs)
         return turned.steps() if turned.has_row_blocks() else turned.tile_panels()
     if form == "dots" and sum_range is not None:
-        return schedule_dots(matmul, sum_range, target, tiles.packed_unit(sum_range), knobs)
+        return schedule_dots(matmul, sum_range, target, tiles.packed_unit(sum_range), knobs, packed)
     return tiles.tile_panels() if form == "windows" else tiles.steps()
 
 
@@ -128,11 +132,6 @@ def _parallel_loop(lengths: dict[str, int]) -> str:
 def _lane_utilization(columns: int, lanes: int) -> float:
     """Return the fraction of vector lanes that so many columns fill."""
     return columns / (-(-columns // lanes) * lanes)
-
-
-# Dot products instead of packing. Least vectors along the sum; terms that pay for the horizontal
-# reduction, in thirds for each row; most rows, beyond which enough of them share a packed factor.
-_MIN_DOT_VECTORS, _DOT_REDUCTION_COST, _MAX_DOT_ROWS = 4, 3, 96
 
 
 class _Plan(Record):
@@ -194,15 +193,16 @@ class ContractionTiling:
         unit = None if is_small else find_unit(self.matmul.reduce.src[0], self.target, "lanes")
         return unit if unit is None or self.knob("unit", True, lambda: [False]) else None
 
-    def fits_dot_tile(self, sum_range: UOp) -> bool:
-        """Return whether lanes go along the sum: there are few columns, or so few rows that packing
-        the right factor, whose columns are strided, costs more than a horizontal reduction at the
-        end."""
-        lanes, terms = self.tile.lanes, extent(sum_range)
-        packing = self.is_right_strided and terms >= _MIN_DOT_VECTORS * lanes and \
-            volume(self.matmul.rows) * lanes <= \
-            min(_DOT_REDUCTION_COST * terms, _MAX_DOT_ROWS * lanes)
-        return 2 * extent(self.column) <= lanes <= terms or packing
+    def range_of_packed_dots(self) -> UOp | None:
+        """Return the summed range along which the left factor is contiguous, if dot products with
+        the few columns of the right one, packed along it, take fewer cycles than tiles."""
+        matmul = self.matmul
+        if self.unit is not None or matmul.batch or len(matmul.summed) != 1 or \
+                not is_plain(matmul.left) or not is_plain(matmul.right):
+            return None
+        packing = self._packing_cycles(matmul.right, self.column, self.width, self.width)
+        return matmul.summed[0] if count_contiguous(matmul.left, matmul.summed) and \
+            dots_pay(matmul, self.tile.lanes, packing + PACK_KERNEL_CYCLES) else None
 
     def is_cheaper_turned(self) -> bool:
         """Return whether lanes along the rows, which fill more of them, pay for strided stores.

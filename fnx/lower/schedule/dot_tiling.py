@@ -7,6 +7,8 @@ For few columns, or few rows whose right factor would have to be packed.
 
 from __future__ import annotations
 
+import math
+
 from fnx.core.ir import tiling
 from fnx.core.ir.matrix_units import MatrixUnit
 from fnx.core.ir.tiling import Transform
@@ -15,20 +17,42 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of
 from fnx.lower.analysis.workload import extent, itemsize, trip_count, volume
 from fnx.lower.schedule.blocked_summation import flatten, split_sum
-from fnx.lower.schedule.contraction import MIN_PARALLEL_WORK, Contraction
+from fnx.lower.schedule.contraction import MIN_PARALLEL_WORK, Contraction, stage_factor
 from fnx.lower.schedule.knobs import TuningKnobs
 
 _DOT_TILES = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
+# Dot products instead of packing: least vectors along the sum; terms that pay for the horizontal
+# reduction, in thirds for each row; most rows, beyond which enough of them share a packed factor.
+_MIN_DOT_VECTORS, _DOT_REDUCTION_COST, _MAX_DOT_ROWS = 4, 3, 96
+
+
+def fits_dots(matmul: Contraction, column: UOp, sum_range: UOp, lanes: int, packs: bool) -> bool:
+    """Return whether lanes go along a sum in which both factors are contiguous: there are few
+    columns, or so few rows that packing the right factor, whose columns are strided, costs more
+    than a horizontal reduction at the end."""
+    terms, rows = extent(sum_range), volume(matmul.rows)
+    few_rows = packs and terms >= _MIN_DOT_VECTORS * lanes and \
+        rows * lanes <= min(_DOT_REDUCTION_COST * terms, _MAX_DOT_ROWS * lanes)
+    return 2 * extent(column) <= lanes <= terms or few_rows
+
+
+def dots_pay(matmul: Contraction, lanes: int, packing: float) -> bool:
+    """Return whether dot products take fewer cycles than tiles with lanes along the columns, at two
+    multiply-adds per cycle. The lanes of each are added in steps of a shuffle and an addition."""
+    depth, columns = volume(matmul.summed), volume(matmul.columns)
+    dots = columns * (depth / lanes + 2 * math.log2(lanes))
+    tiles = depth * -(-columns // lanes)
+    return packing < volume(matmul.rows) * (tiles - dots) / 2
 
 
 def schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: MatrixUnit | None,
-                   knobs: TuningKnobs
-                   ) -> list[Transform]:
+                 knobs: TuningKnobs, packed: UOp | None = None) -> list[Transform]:
     """Tile by dot products, with lanes along the sum: for few columns with contiguous terms.
 
         loops    batch..., rows, columns, k..., along_o, i (UNROLL), j (UNROLL), along_l (VEC)
 
-    With a matrix unit the lanes are register words along the sum.
+    With a matrix unit the lanes are register words along the sum. A factor that is not contiguous
+    is ``packed``.
     """
     fitting = [t for t in _DOT_TILES if t[0] * t[1] + sum(t) <= target.vector_registers + 2]
     tile_size = knobs.value("dots", fitting[0], lambda: [
@@ -62,7 +86,8 @@ def schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: Mat
     splits, sum_loops = split_sum([*[(name_of(x), trip_count(x))
                                      for x in matmul.summed if x is not sum_range],
                                    (f"{r}_o", trip_count(sum_range, lanes * terms))])
-    return [*steps, *splits,
+    stages = stage_factor(matmul, packed, None, m, n, "GLOBAL") if packed is not None else []
+    return [*steps, *splits, *stages,
             tiling.order(*outer, *flatten(sum_loops), f"{m}_i", f"{n}_j", f"{r}_l",
                          *term_loops),
             tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{r}_l")]

@@ -4,7 +4,10 @@
     after   SCAN  c' = sum over k of c[i, k] * v[k, j]         v = w transposed, once
 
 The backward pass of c @ w contracts the other axis of w. The lanes of a vector would then read with
-a stride, so each step would first pack w into another order.
+a stride, so each step would first pack w into another order. Lanes go along the last axis of the
+result: a factor without that axis is read an element at a time, in the order in which it lies. So
+are the rows of a matrix times a vector, unless they are so short that to add the lanes of each dot
+product takes longer than to read the row.
 
 >>> from fnx.core.ir import dtypes
 >>> c, w = build.param(1, dtypes.float32, (16, 64)), build.param(0, dtypes.float32, (128, 64))
@@ -25,6 +28,7 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
 
 MIN_SIZE = 4096  # elements of an array that is worth transposing
+_MIN_DOT_TERMS = 64  # terms from which a dot product takes as long as its reads: four vectors
 
 
 class StridedOperand(Record):
@@ -47,9 +51,13 @@ def strided_operands(outs: Sequence[UOp], consts: Container[UOp]) -> list[Stride
     strided = []
     for n in toposort(outs):
         if n.op is ops.REDUCE and n.arg.monoid is ops.ADD and n.src[0].op is ops.MUL:
+            terms = math.prod([n.src[0].shape[a] for a in n.arg.axes])
+            results = [a for a, m in enumerate(n.src[0].shape) if m > 1 and a not in n.arg.axes]
             for operand in n.src[0].src:
                 param, axes = _below_movements(operand)
-                if param in consts and math.prod(param.shape) >= MIN_SIZE:
+                varying = [axes[a] is not None for a in results]
+                if param in consts and math.prod(param.shape) >= MIN_SIZE and varying \
+                        and varying[-1] and not (all(varying) and terms >= _MIN_DOT_TERMS):
                     summed = [axes[a] for a in n.arg.axes if axes[a] is not None]
                     free = [a for a in range(len(param.shape)) if a not in summed]
                     if free and len(param.shape) - 1 in summed:

@@ -177,6 +177,17 @@ def test_few_columns_fill_lanes_along_contiguous_rows(columns: int) -> None:
     np.testing.assert_allclose(f(a, b), a.T @ b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("columns", [2, 4])
+def test_few_columns_are_packed_for_dot_products(columns: int) -> None:
+    """Lanes along the sum, in which the long factor is contiguous: none of them is empty."""
+    a, b = RANDOM.standard_normal((400, 256)), RANDOM.standard_normal((256, columns))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    f = fnx.jit(lambda a, b: a @ b)
+    *_, kernel = f.lower(a, b).kernels
+    assert kernel.flops < 2 * 1.12 * columns * 400 * 256
+    np.testing.assert_allclose(f(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_matrix_is_packed_in_transposed_blocks() -> None:
     """Rows of the right factor are read as vectors, like those of the left one."""
     draw = np.random.default_rng(2)

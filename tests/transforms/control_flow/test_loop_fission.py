@@ -138,6 +138,16 @@ def test_weights_that_are_read_across_are_transposed_once() -> None:
                                rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("vectors", [(), (3,), (40,)])
+def test_weights_that_are_read_along_rows_stay(vectors: tuple[int, ...]) -> None:
+    """A copy of the matrix would take its memory again, and no step would be faster."""
+    def f(w: fnx.Array, x: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, _: (jnp.tanh(w @ c), None), x, None, length=T)[0]
+    w = np.random.default_rng(0).normal(size=(80, 80)).astype(np.float32)
+    fn = fnx.make_jaxpr(f)(w, np.ones((80, *vectors), np.float32)).function
+    assert split_scans(fn) is fn
+
+
 def test_small_work_stays_where_it_is() -> None:
     fn = fnx.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + jnp.sin(x), None), 0.0, xs)[0])(
         np.ones(9, np.float32)).function
