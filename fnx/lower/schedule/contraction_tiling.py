@@ -99,8 +99,8 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
     if sum_range is not None and fits_dots(
             matmul, tiles.column, sum_range, tiles.tile.lanes, tiles.is_right_strided):
         form = "dots"
-    elif sum_range is None and (turned := tiles.range_of_packed_dots()) is not None:
-        form, sum_range, packed = "dots", turned, matmul.right
+    elif sum_range is None and (along := tiles.range_of_packed_dots()) is not None:
+        form, sum_range, packed = "dots", along, matmul.right
     elif not tiles.is_right_strided and tiles.is_cheaper_turned():
         form = "turned"
     elif not tiles.is_right_strided and has_overlap(matmul.right) or tiles.shares_panels():
@@ -111,8 +111,8 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
     if form == "turned":  # lanes along the results of the other factor, which is packed
         transposed = matmul.replace(rows=matmul.columns, columns=matmul.rows,
                                     left=matmul.right, right=matmul.left)
-        turned = ContractionTiling(transposed, target, knobs)
-        return turned.steps() if turned.has_row_blocks() else turned.tile_panels()
+        tiles = ContractionTiling(transposed, target, knobs)
+        return tiles.steps() if tiles.has_row_blocks() else tiles.tile_panels()
     if form == "dots" and sum_range is not None:
         return schedule_dots(matmul, sum_range, target, tiles.packed_unit(sum_range), knobs, packed)
     return tiles.tile_panels() if form == "windows" else tiles.steps()

@@ -37,12 +37,13 @@ def fits_dots(matmul: Contraction, column: UOp, sum_range: UOp, lanes: int, pack
 
 
 def dots_pay(matmul: Contraction, lanes: int, packing: float) -> bool:
-    """Return whether dot products take fewer cycles than tiles with lanes along the columns, at two
-    multiply-adds per cycle. The lanes of each are added in steps of a shuffle and an addition."""
+    """Return whether dot products with few columns take fewer cycles than tiles with lanes along
+    the columns, at two multiply-adds per cycle. The lanes of each are added in steps of a shuffle
+    and an addition."""
     depth, columns = volume(matmul.summed), volume(matmul.columns)
     dots = columns * (depth / lanes + 2 * math.log2(lanes))
     tiles = depth * -(-columns // lanes)
-    return packing < volume(matmul.rows) * (tiles - dots) / 2
+    return 2 * columns <= lanes and packing < volume(matmul.rows) * (tiles - dots) / 2
 
 
 def schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: MatrixUnit | None,

@@ -22,6 +22,7 @@ from fnx.lower.schedule.contraction_tiling import (
     MIN_PACK_TERMS,
     ContractionTiling,
 )
+from fnx.lower.schedule.dot_tiling import fits_dots
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.register_tiles import Tile, choose_register_tile
 
@@ -37,7 +38,8 @@ def generic_schedule(matmul: Contraction, target: Target) -> tuple[Transform, ..
     if volume(matmul.reduce.ranges) * tiles.depth > _MIN_OWN_KERNEL_WORK:
         return None
     sum_range = contiguous_sum_range(matmul)
-    if sum_range is not None and tiles.fits_dot_tile(sum_range):
+    if sum_range is not None and fits_dots(
+            matmul, tiles.column, sum_range, tiles.tile.lanes, tiles.is_right_strided):
         return None
     if not tiles.is_right_strided and has_overlap(matmul.right):
         return None
