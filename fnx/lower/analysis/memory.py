@@ -173,8 +173,8 @@ def place_in_results(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int],
         for capacity, until, result, allocated in regions:
             if nbytes_of(node) > capacity:
                 break
-            if last[node] >= until:
-                continue
+            if last[node] >= until or capacity % node.dtype.itemsize:
+                continue  # in use, or its end would cut an element
             live = first[node], last[node]
             start = _free_offset(allocated, sizes[node], *live)
             if start + nbytes_of(node) <= capacity:
