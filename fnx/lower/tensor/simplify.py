@@ -257,10 +257,9 @@ CONVERSION_RULES = [
 MAX_CONCAT_PARTS = 64
 # batching has removed these
 _NAMED_AXIS_OPS = {ops.ALL_GATHER, ops.AXIS_INDEX, ops.PVARY_LIKE, ops.PSUM_LIKE}
+_NO_VALUES = "scope", "source", "host", "pair", "linalg", "fft", "collective"
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
-                    and op.kind not in (
-                        "scope", "source", "host", "pair", "linalg", "fft")) - _NAMED_AXIS_OPS | {
-    ops.GETTUPLE, ops.IOTA}
+                    and op.kind not in _NO_VALUES) - _NAMED_AXIS_OPS | {ops.GETTUPLE, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD, ops.UNFOLD})
 
