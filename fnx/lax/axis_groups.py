@@ -74,14 +74,13 @@ class AxisGroups:
     def permuted_index(self, table: Any) -> UOp:
         """Return the entry of a permutation for this element: an expression, if it is a shift or
         short, so that the compiler knows who sends to whom."""
-        n = self.axis_size
-        if n > _LONG and (table != (np.arange(n) + table[0]) % n).any():
-            return self.lookup(table)
-        i = self.axis_index()
-        if (table == (np.arange(n) + table[:1].sum()) % n).all():
-            moved = build.add(i, build.const_like(i, table[:1].sum()))
+        n, i, shift = self.axis_size, self.axis_index(), table[:1].sum()
+        if (table == (np.arange(n) + shift) % n).all():
+            moved = build.add(i, build.const_like(i, shift))
             return build.where(build.lt(moved, build.const_like(i, n)), moved,
                                build.sub(moved, build.const_like(i, n)))
+        if n > _LONG:
+            return self.lookup(table)
         out = build.const_like(i, table[-1])
         for at, entry in enumerate(table[:-1]):
             out = build.where(build.eq(i, build.const_like(i, at)), build.const_like(i, entry), out)

@@ -67,7 +67,7 @@ class ScalarType:
         if isinstance(other, type):
             other = np.dtype(other)
         try:
-            other_dtype = _dtype_of(other)
+            other_dtype = dtype_of(other)
         except DTypeError:
             return False
         else:
@@ -150,7 +150,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     return bool(np.issubdtype(kind1, kind2))
 
 
-def _dtype_of(x: Any) -> DType:
+def dtype_of(x: Any) -> DType:
     """Return the DType of a dtype, or of an array: functions about dtypes take both."""
     return dtypes.as_dtype(x.dtype if dtypes.is_array(x) else x)
 
@@ -160,7 +160,7 @@ def _numpy_kind(x: Any) -> Any:
     if isinstance(x, type) and issubclass(x, np.generic) and x.__name__ not in dtypes.LOW_PRECISION:
         return x
     try:
-        t = _dtype_of(np.dtype(x) if isinstance(x, type) else x)
+        t = dtype_of(np.dtype(x) if isinstance(x, type) else x)
     except DTypeError:
         return x
     return t.np if t.np.names is None else _KIND_CLASSES[t.kind]
@@ -310,7 +310,7 @@ def finfo(dtype: Any) -> np.finfo[Any] | FloatLimits:
     >>> print(finfo("float32").eps, finfo("bfloat16").eps)
     1.1920929e-07 0.0078125
     """
-    t = _dtype_of(dtype).real
+    t = dtype_of(dtype).real
     if not t.is_float:
         raise DTypeError(f"expected a float dtype, got {t}", hint="use iinfo")
     return np.finfo(t.np) if t.np.names is None else FloatLimits(t)
@@ -332,7 +332,7 @@ def iinfo(int_type: Any) -> np.iinfo[Any] | IntegerLimits:
     >>> iinfo("int32").max, iinfo("int4").max
     (2147483647, 7)
     """
-    t = _dtype_of(int_type)
+    t = dtype_of(int_type)
     if not t.is_integer:
         raise DTypeError(f"expected an integer dtype, got {t}", hint="use finfo")
     return np.iinfo(t.np) if t.np.names is None else IntegerLimits(t)

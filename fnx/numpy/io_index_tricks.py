@@ -17,6 +17,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import dtypes
 from fnx.core.support.errors import ArgumentError
 from fnx.numpy.base import arange, concatenate, linspace, meshgrid, stack, transpose
+from fnx.numpy.dtypes import dtype_of
 
 __all__ = [
     "array_repr", "array_str", "c_", "can_cast", "frombuffer", "fromfile", "fromiter", "fromstring",
@@ -88,8 +89,7 @@ def can_cast(from_: Any, to: DTypeLike, casting: str = "safe") -> bool:
     """
     arguments.check_choice("casting", casting, ("no", "equiv", "safe", "same_kind", "unsafe"))
     source = from_.dtype if hasattr(from_, "dtype") else from_
-    target = dtypes.as_dtype(getattr(to, "dtype", to) if dtypes.is_array(to) else to)
-    return bool(np.can_cast(source, target.np, casting))  # type: ignore[arg-type]
+    return bool(np.can_cast(source, dtype_of(to).np, casting))  # type: ignore[arg-type]
 
 
 _KIND_LETTERS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu",

@@ -19,12 +19,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir.dtypes import is_array
-from fnx.core.support.errors import (
-    PACKAGE,
-    ArgumentError,
-    FnxError,
-    OutOfMemoryError,
-)
+from fnx.core.support.errors import PACKAGE, ArgumentError, FnxError, OutOfMemoryError
 
 _NUMPY = np.__file__.removesuffix("__init__.py")
 _INT32_LIMIT = 2 ** 31  # Python and NumPy reject some integers from here on

@@ -76,7 +76,8 @@ def run(arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
     communicator = current()
     if (count := math.prod(arg.grid.sizes)) != communicator.size:
         raise ArgumentError(f"expected {count} processes, as the program was compiled for, got "
-                            f"{communicator.size}", hint="call fnx.distributed.initialize() first")
+                            f"{communicator.size}", hint="run it in as many processes as it was "
+                            "compiled for")
     if arg.name == "process_index":
         return results(arg, position(arg.grid, communicator.rank, arg.names), [])
     return communicator.run(arg, operands)

@@ -122,13 +122,7 @@ def plan_arena(uses: Sequence[Sequence[UOp]],
         uses: for each step, the buffers it reads or writes.
         sizes: the bytes of each buffer to place.
     """
-    first: dict[UOp, int] = {}
-    last: dict[UOp, int] = {}
-    for step, operands in enumerate(uses):
-        for node in operands:
-            if node in sizes:
-                first.setdefault(node, step)
-                last[node] = step
+    first, last = _live_steps([[node for node in operands if node in sizes] for operands in uses])
     if len(first) > GREEDY_LIMIT:
         return _plan_best_fit(first, last, sizes)
     allocated: list[_Allocation] = []
@@ -157,12 +151,7 @@ def place_in_results(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int],
     >>> place_in_results([(a,), (a, b), (b, out)], {a: 32, b: 32}, [out]) == {a: (out, 0)}
     True
     """
-    first: dict[UOp, int] = {}
-    last: dict[UOp, int] = {}
-    for step, operands in enumerate(uses):
-        for node in operands:
-            first.setdefault(node, step)
-            last[node] = step
+    first, last = _live_steps(uses)
     # their exact lengths: the memory of a result may be a row of a larger one
     regions = [(nbytes_of(node), first[node], node, list[_Allocation]())
                for node in results if first.get(node, 0) > 0]
@@ -182,6 +171,17 @@ def place_in_results(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int],
                 insort(allocated, (start, start + sizes[node], *live))
                 break
     return placed
+
+
+def _live_steps(uses: Sequence[Sequence[UOp]]) -> tuple[dict[UOp, int], dict[UOp, int]]:
+    """Return the first and the last step that use each buffer."""
+    first: dict[UOp, int] = {}
+    last: dict[UOp, int] = {}
+    for step, operands in enumerate(uses):
+        for node in operands:
+            first.setdefault(node, step)
+            last[node] = step
+    return first, last
 
 
 _Allocation = tuple[int, int, int, int]  # offset, end, first step, last step

@@ -203,8 +203,9 @@ class Launches(Record):
         no_alias: whether parameters and results share their memory with nothing else, so that all
             other values are in one buffer.
         memory: maps a node to the node whose buffer it shares, once that is decided.
-        in_results: maps a node to a result whose memory holds it before that is written.
-        offsets: offsets of nodes in the arena, or in such a result, once planned.
+        in_results: maps a node to a result whose memory holds it before that is written, and to
+            the offset there.
+        offsets: arena offsets of the other nodes, once planned.
         arena: bytes of the arena.
     """
 
@@ -215,7 +216,7 @@ class Launches(Record):
     unaligned: frozenset[UOp] = frozenset()
     no_alias: bool = False
     memory: Mapping[UOp, UOp] = {}
-    in_results: Mapping[UOp, UOp] = {}
+    in_results: Mapping[UOp, tuple[UOp, int]] = {}
     offsets: Mapping[UOp, int] = {}
     arena: int = 0
 
@@ -265,28 +266,25 @@ def plan_memory(launches_in: Launches) -> Launches:
     placed = {} if launches_in.no_alias else memory.place_in_results(uses, sizes, [
         node for node in outs if node.op is not ops.PARAM and node not in launches_in.unaligned])
     offsets, arena = memory.plan_arena(uses, {n: s for n, s in sizes.items() if n not in placed})
-    return launches_in.replace(
-        launches=launches, memory=sharing.memory(), arena=arena,
-        in_results={node: result for node, (result, _) in placed.items()},
-        offsets=offsets | {node: offset for node, (_, offset) in placed.items()})
+    return launches_in.replace(launches=launches, memory=sharing.memory(), in_results=placed,
+                               offsets=offsets, arena=arena)
 
 
 def build_block(planned: Launches) -> Block:
     """Build the slots of all operands, and the command of each launch."""
     outs = {node: i for i, node in enumerate(planned.outs)}
 
-    def locate(node: UOp) -> tuple[str, int]:
-        node = planned.memory.get(node, node)
-        node = planned.in_results.get(node, node)
-        return ("in", node.arg.slot) if node.op is ops.PARAM else ("out", outs[node]) \
-            if node in outs else ("arena", 0)
+    def locate(node: UOp) -> tuple[str, int, int]:
+        owner = planned.memory.get(node, node)
+        owner, offset = planned.in_results.get(owner, (owner, planned.offsets.get(owner, 0)))
+        kind, index = ("in", owner.arg.slot) if owner.op is ops.PARAM else \
+            ("out", outs[owner]) if owner in outs else ("arena", 0)
+        return kind, index, offset
 
     def slot(node: UOp) -> UOp:
-        kind, index = locate(node)
-        offset = planned.offsets.get(planned.memory.get(node, node), 0)
-        return build_calls.slot(kind, index, offset, memory.size_of(node))
+        return build_calls.slot(*locate(node), memory.size_of(node))
 
-    results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)
+    results = tuple([locate(planned.outs[i])[:2] if kind == "out" else (kind, i)
                      for kind, i in planned.results])
     command_list = _fill_locations([command for launch in planned.launches
                                     for command in launch.commands(slot)])

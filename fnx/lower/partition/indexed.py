@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -41,16 +40,17 @@ def block_of(node: UOp, of: Mapping[UOp, Block], reshard: Resharder) -> Block | 
 
 def _roll(node: UOp, of: Mapping[UOp, Block], reshard: Resharder) -> Block | None:
     axis: int = node.arg
-    rows: list[int] = []
     x = node.src[0].src[0] if node.src[0].op is ops.SHRINK else node
     for piece in node.src:
         if piece.op is not ops.SHRINK or piece.src[0] is not x or any(
                 i != axis and bounds != (0, n)
                 for i, (bounds, n) in enumerate(zip(piece.arg, x.shape))):
             return None
-        rows += range(*piece.arg[axis])
-    is_permutation = sorted(rows) == list(range(x.shape[axis]))
-    return _permuted(of[x], axis, np.array(rows), reshard) if is_permutation else None
+    if not of[x].parts[axis]:
+        return None
+    rows = np.concatenate([np.arange(*piece.arg[axis]) for piece in node.src])
+    is_permutation = np.array_equal(np.sort(rows), np.arange(x.shape[axis]))
+    return _permuted(of[x], axis, rows, reshard) if is_permutation else None
 
 
 def _flip(node: UOp, block: Block, reshard: Resharder) -> Block | None:
@@ -64,8 +64,10 @@ def _flip(node: UOp, block: Block, reshard: Resharder) -> Block | None:
 
 
 def _gather(node: UOp, blocks: Sequence[Block], reshard: Resharder) -> Block | None:
-    table = _permutation(node.src[1:], node.src[0].shape, node.arg.axes)
     axis = node.arg.axes[0]
+    if not blocks[0].parts[axis]:
+        return None
+    table = _permutation(node.src[1:], node.src[0].shape, node.arg.axes)
     moved = None if table is None else _permuted(blocks[0], axis, table, reshard)
     if moved is None:
         return None
@@ -74,8 +76,9 @@ def _gather(node: UOp, blocks: Sequence[Block], reshard: Resharder) -> Block | N
 
 
 def _scatter_by_permutation(node: UOp, updates: Block, reshard: Resharder) -> Block | None:
-    table = _permutation(node.src[1:-1], node.shape, node.arg.axes)
-    if table is None or node.arg.monoid not in (None, ops.ADD):
+    if node.arg.monoid not in (None, ops.ADD) or not any(updates.parts[:1]):
+        return None
+    if (table := _permutation(node.src[1:-1], node.shape, node.arg.axes)) is None:
         return None
     if (moved := _permuted(updates, 0, np.argsort(table), reshard)) is None:
         return None
@@ -106,21 +109,18 @@ def _permuted(block: Block, axis: int, table: NDArray, reshard: Resharder) -> Bl
     if not names:
         return None
     sources, rows = np.divmod(table.reshape(-1, length), length)
-    messages: list[list[Any]] = []  # first row, last row, pairs
-    for t in range(length):
-        pairs = tuple([(int(p), q) for q, p in enumerate(sources[:, t])])
-        row = int(rows[0, t])
-        if (rows[:, t] != row).any() or len({p for p, _ in pairs}) < len(pairs):
-            return None
-        if messages and messages[-1][1:] == [row, pairs]:
-            messages[-1][1] = row + 1
-        else:
-            messages.append([row, row + 1, pairs])
-    if len(messages) > _MAX_MESSAGES:
+    if (rows != rows[0]).any():
+        return None
+    breaks = (np.diff(rows[0]) != 1) | (np.diff(sources, axis=1) != 0).any(0)
+    starts = [0, *map(int, np.flatnonzero(breaks) + 1)]
+    if len(starts) > _MAX_MESSAGES or any(
+            len(np.unique(sources[:, t])) < len(sources) for t in starts):
         return None
     pieces = []
-    for first, last, pairs in messages:
-        piece = build.shrink(node, [(first, last) if i == axis else (0, n)
+    for t, end in zip(starts, [*starts[1:], length]):
+        first = int(rows[0, t])
+        pairs = tuple([(int(p), q) for q, p in enumerate(sources[:, t])])
+        piece = build.shrink(node, [(first, first + end - t) if i == axis else (0, n)
                                     for i, n in enumerate(node.shape)])
         if any(p != q for p, q in pairs):
             piece, = reshard.exchange("permute", names, [piece], pairs=pairs)

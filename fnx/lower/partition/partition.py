@@ -132,7 +132,7 @@ class _Walk:
             rest = [self.reshard(x, ((), *x.parts[1:])) for x in rest]
         rows = [Block(build.param(0, x.node.dtype, x.node.shape[1:]), x.parts[1:]) for x in rest] \
             if is_scan else rest
-        for last in (False, False, True):
+        for last in (False, False, True):  # cuts of carries grow twice at most
             runs = [self.body(step, [*consts, *carries, *rows]) for step in bodies.steps]
             parts = [x.parts for x in runs[0].outs]
             grown = [x.parts if last else self._grown(x.parts, then)

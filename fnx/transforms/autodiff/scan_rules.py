@@ -87,7 +87,8 @@ class _ScanReverse:
         self.varying = set(self.params[self.carries.first:])
         self.varying.update(n for n in toposort(self.body.src)
                             if not self.varying.isdisjoint(n.src))
-        # which the backward pass reads, so that the carries before the next steps need no copy
+        # Results of a step that the backward pass reads anyway. The carries of the next step are
+        # rows of these; other carries are saved as each step reads them.
         self.read_results = {self.body.src[i] for kind, i in form.sources if kind == "result"}
 
     def build(self, activity: Activity) -> Linearized:
@@ -116,7 +117,8 @@ class _ScanReverse:
         node = self.params[i] if kind == "input" else self.body.src[i]
         if kind == "input" and i in self.carries.params:
             after = self.body.src[i - self.carries.first]
-            if after in self.varying and (after in self.ys or after in self.read_results):
+            if after in self.varying and after not in self.params and \
+                    (after in self.ys or after in self.read_results):
                 return _StepSrc("before", self._source_of(after, saved), source)
         return _StepSrc("row" if node in self.varying else "const", self._source_of(node, saved))
 

@@ -34,24 +34,18 @@ def _axis_index(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> Bat
     return BatchedValue(build.iota(batch.size) if is_batched else node, is_batched)
 
 
-def _pvary_like(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
+def _like(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
     (x, batched), (like, like_batched) = src
     if node.arg != batch.axis:
-        return BatchedValue(build.pvary_like(x, like, node.arg), batched)
-    if batched or not like_batched:
-        return BatchedValue(x, batched)
-    return BatchedValue(broadcast_batch(x, False, batch.size), True)
-
-
-def _psum_like(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
-    (x, batched), (like, like_batched) = src
-    if node.arg != batch.axis:
-        return BatchedValue(build.psum_like(x, like, node.arg), batched)
-    if not batched or like_batched:
-        return BatchedValue(x, batched)
-    return BatchedValue(build.reduce(x, ops.OR if x.dtype.is_bool else ops.ADD, (0,)), False)
+        return BatchedValue(node.with_operands((x, like)), batched)
+    if node.op is ops.PVARY_LIKE and like_batched and not batched:
+        return BatchedValue(broadcast_batch(x, False, batch.size), True)
+    if node.op is ops.PSUM_LIKE and batched and not like_batched:
+        monoid = ops.OR if x.dtype.is_bool else ops.ADD
+        return BatchedValue(build.reduce(x, monoid, (0,)), False)
+    return BatchedValue(x, batched)
 
 
 COLLECTIVES: dict[Op, CollectiveRule] = {
     ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index,
-    ops.PVARY_LIKE: _pvary_like, ops.PSUM_LIKE: _psum_like}
+    ops.PVARY_LIKE: _like, ops.PSUM_LIKE: _like}

@@ -62,7 +62,7 @@ def test_operands_that_do_not_fit_are_refused() -> None:
 
 def test_a_program_for_more_processes_names_the_cure() -> None:
     function = build.function(collectives.collective("process_index", GRID, ("a",)), 0)
-    with pytest.raises(ArgumentError, match=r"(?s)6 processes.*fnx.distributed.initialize"):
+    with pytest.raises(ArgumentError, match=r"(?s)6 processes.*in as many processes"):
         interp.apply(function, [])
 
 
