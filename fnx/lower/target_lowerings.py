@@ -431,7 +431,7 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
 
     def text(symbol: str) -> str:
         kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
-            fft.program(kernel, target.fma) if kernel.op is ops.FFT_STEP else \
+            fft.program(kernel, target) if kernel.op is ops.FFT_STEP else \
             linalg.program(kernel, target) if kernel.op is ops.LINALG else program()
         body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
@@ -440,7 +440,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
                           sort_extents(kernel, vectors))
     if kernel.op is ops.FFT_STEP:
-        return KernelCode(key, lambda: fft.program(kernel, target.fma), text, fft.extents(kernel))
+        return KernelCode(key, lambda: fft.program(kernel, target), text,
+                          fft.extents(kernel, target))
     if kernel.op is ops.LINALG:
         return KernelCode(key, lambda: linalg.program(kernel, target), text,
                           linalg.extents(kernel, target))

@@ -17,6 +17,7 @@ from fnx.core.formulas import fft_plan
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp, spec
+from fnx.core.support.target import Target
 from fnx.lower.emit import fft as emit_fft
 from fnx.lower.tensor.plan_fft import plan_fft
 from fnx.numpy import fft_core
@@ -222,7 +223,8 @@ def test_tables_that_are_too_short_are_refused() -> None:
 def test_without_fused_multiply_add() -> None:
     arg = op_args.FftStep("fft", dtypes.float32, None, (8, 7), (), 0)
     step = build_calls.fft_step_callee(UOp(ops.FFT_STEP, dtypes.void, (), arg))
-    found = [{line.op for line in emit_fft.program(step, fma).src} for fma in (True, False)]
+    targets = [Target("cpu", fma=fma) for fma in (True, False)]
+    found = [{line.op for line in emit_fft.program(step, target).src} for target in targets]
     assert [ops.MULACC in lines for lines in found] == [True, False]
 
 

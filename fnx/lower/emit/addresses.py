@@ -84,6 +84,15 @@ def offset_of(index: UOp, lane: UOp | None) -> Offset:
     return Offset(common, varying, constant, stride, lanes, math.gcd(*coefficients))
 
 
+def substitute_instance(terms: Polynomial, at: Instance) -> Polynomial:
+    """Substitute the instance into terms; the constant part has the key ()."""
+    out: Polynomial = {}
+    for monomial, c in terms.items():
+        rest = tuple([a for a in monomial if a not in at])
+        out[rest] = out.get(rest, 0) + c * math.prod([at[a] for a in monomial if a in at])
+    return out
+
+
 def is_strided(offset: Offset, lane: UOp | None) -> bool:
     """Return whether the lanes are strided, by a constant or a run-time value other than 0, 1, -1.
     """

@@ -1,6 +1,6 @@
 """The PROGRAM of an FFT_STEP: transforms of the columns of matrices of complex numbers.
 
-    FOR tile in lo..hi            16 columns (of float32), a lane for each
+    FOR tile in lo..hi            8 or 16 columns (of float32), a lane for each
       load                        pairs of the input become vectors of real and imaginary parts, in
                                   scratch memory
       FOR each block              the whole tile; or its first stage, then blocks that fit in L1
@@ -18,10 +18,10 @@ A long tile does not fit in the first-level cache. Its first stage leaves y[k, p
 x[k, p]; the other stages transform one k after the other, with a second array of that size. Element
 k + 8 * i of the result is then in row k * m + i of the tile, so the first radix is 8.
 
-With ``rows`` the matrices are transposed before and after: the rows of an array are transformed, 16
-at a time. Squares of 16 by 16 numbers are transposed in registers. Rows of real numbers are
-transformed as pairs of neighbors (core/formulas/half_spectrum.py): before the stages of an inverse
-transform, and after those of any other, rows k and n - k of the tile become
+With ``rows`` the matrices are transposed before and after: the rows of an array are transformed, as
+many at a time as there are lanes. Squares of so many numbers are transposed in registers. Rows of
+real numbers are transformed as pairs of neighbors (core/formulas/half_spectrum.py): before the
+stages of an inverse transform, and after those of any other, rows k and n - k of the tile become
 
     s + u, conj(s - u)      s = x[k] + x*[n - k],  u = -i w^k (x[k] - x*[n - k])
 """
@@ -36,9 +36,10 @@ from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
 from fnx.lower.emit.builder import ProgramBuilder
 
-_VECTOR_BYTES = 64
+_MIN_BYTES = 32  # of a vector: a number of each lane then fills a cache line
 _PART_BYTES = 16  # inside which lanes are moved by cheap instructions
 _PAD = 16  # columns to which tables are padded (core/formulas/fft_plan.py)
 
@@ -69,31 +70,31 @@ def generalize(step: UOp) -> UOp:
                                              inverse=False, scale=1.0, roots=-1))
 
 
-def lanes_of(t: DType) -> int:
-    return _VECTOR_BYTES // t.itemsize
+def _lanes(t: DType, target: Target) -> int:
+    return max(_MIN_BYTES, target.vector_bits // 8) // t.itemsize
 
 
-def extents(step: UOp) -> dict[str, UOp]:
+def extents(step: UOp, target: Target) -> dict[str, UOp]:
     """Return the launch parameters: tiles, and scratch bytes per worker."""
-    lanes = lanes_of(step.arg.dtype)
+    t = step.arg.dtype
+    lanes = _lanes(t, target)
     outer, n, inner, block = [build.var(slot, dtypes.index) for slot in (OUTER, N, INNER, BLOCK)]
     tiles = build.idiv(build.add(inner, build.index_const(lanes - 1)), build.index_const(lanes))
     rows = build.add(build.add(n, block), build.index_const(lanes))
-    vectors = build.mul(rows, build.index_const(2))
     return {"parallel": build.mul(outer, tiles),
-            "scratch": build.mul(vectors, build.index_const(_VECTOR_BYTES))}
+            "scratch": build.mul(rows, build.index_const(2 * lanes * t.itemsize))}
 
 
-def program(step: UOp, fma: bool = True) -> UOp:
-    """Return the PROGRAM of a generalized FFT_STEP over a part of its tiles; ``fma``: the machine
-    has fused multiply-add."""
-    return _FftEmitter(step.arg, fma).program()
+def program(step: UOp, target: Target) -> UOp:
+    """Return the PROGRAM of a generalized FFT_STEP over a part of its tiles."""
+    return _FftEmitter(step.arg, target).program()
 
 
 class _FftEmitter(Butterflies):
-    def __init__(self, arg: op_args.FftStep, fma: bool) -> None:
-        self.arg, self.t, self.fma = arg, arg.dtype, fma
-        self.lanes = lanes_of(self.t)
+    def __init__(self, arg: op_args.FftStep, target: Target) -> None:
+        self.arg, self.t, self.fma = arg, arg.dtype, target.fma
+        self.lanes = _lanes(self.t, target)
+        self.vector_bytes = self.lanes * self.t.itemsize
         self.vec = self.t.vec(self.lanes)
         self.b = ProgramBuilder()
         self.scratch = UOp(ops.SCRATCH, self.t, (build.index_const(0),),
@@ -117,9 +118,9 @@ class _FftEmitter(Butterflies):
         """Return the address of an element behind a buffer or an address."""
         at = build.index_const(at) if isinstance(at, int) else at
         aligned = pointer is self.scratch or pointer.op is ops.ADDRESS and \
-            pointer.arg == _VECTOR_BYTES
+            pointer.arg == self.vector_bytes
         return self.b.add(ops.ADDRESS, self.t.vec(lanes) if lanes > 1 else self.t, (pointer, at),
-                          _VECTOR_BYTES if aligned else self.t.itemsize)
+                          self.vector_bytes if aligned else self.t.itemsize)
 
     def load(self, pointer: UOp, at: UOp | int = 0, mask: UOp | None = None) -> UOp:
         src = (self.address(pointer, at, self.lanes), *([] if mask is None else [mask]))

@@ -15,7 +15,6 @@ element would be a store of its own, in a scatter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.record import Record
 from fnx.lower.emit import shuffles, stores
+from fnx.lower.emit.addresses import substitute_instance
 from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.emit.expansion import Instance
 from fnx.lower.emit.shuffles import can_transpose, transpose
@@ -79,21 +79,12 @@ def _columns_by_offset(values: Values, nodes: Sequence[UOp]) -> dict[int, Column
         replicas = values.expansions[node.ranges]
         offset = values.addresses.offset(accessors.index_node(node), replicas.lane)
         for instance in replicas.instances():
-            terms, offset_constant = _substitute_instance(offset.common, instance), offset.constant
+            terms, offset_constant = substitute_instance(offset.common, instance), offset.constant
             offset_constant += terms.pop((), 0)
             if terms != (terms if common is None else common) or offset_constant in columns:
                 return {}
             common, columns[offset_constant] = terms, Column(node, instance)
     return columns
-
-
-def _substitute_instance(terms: Any, at: Instance) -> dict[Any, int]:
-    """Substitute the instance into terms; the constant part has the key ()."""
-    out: dict[Any, int] = {}
-    for monomial, c in terms.items():
-        rest = tuple([a for a in monomial if a not in at])
-        out[rest] = out.get(rest, 0) + c * math.prod([at[a] for a in monomial if a in at])
-    return out
 
 
 def _consecutive_runs(offsets: Iterable[int]) -> Iterator[list[int]]:

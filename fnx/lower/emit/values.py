@@ -29,6 +29,7 @@ from fnx.lower.analysis.workload import is_chain
 from fnx.lower.emit import masked_loads, shuffles
 from fnx.lower.emit.addresses import Access, Addresses, split_lane_terms
 from fnx.lower.emit.builder import ProgramBuilder
+from fnx.lower.emit.column_loads import Column, ColumnLoads
 from fnx.lower.emit.expansion import SINGLE_INSTANCE, ExpansionTable, Instance, extent_of
 
 _Request = tuple[Any, UOp, Instance]  # key of the memo, node, instance
@@ -44,6 +45,7 @@ class Values:
         self.expansions = ExpansionTable(kernel)
         self.counter: dict[UOp, UOp] = {}
         self.addresses = Addresses(kernel, lines, self.value, self.counter)
+        self.column_loads = ColumnLoads(kernel, self.expansions, self.addresses, self.unproven)
         self.level: dict[UOp, int] = {}  # the loop depth of a RANGE
         self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, given the open loops
         self._known: dict[Any, bool | None] = {}  # (condition, instance), given the open loops
@@ -347,6 +349,9 @@ class Values:
                 accessors.index_node(node), lines.permuted,
                 self.addresses.offset(accessors.index_node(node), lane)):
             return self.load_strided(node, instance, lane)
+        columns = self.column_loads.block(node, instance)
+        if columns:
+            return self.load_block(node, instance, columns)
         access = self.addresses.access(accessors.index_node(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
         if scalar is FALSE:
@@ -364,6 +369,17 @@ class Values:
                 mask = lines.reverse(mask)
         loaded = masked_loads.load(self.addresses, access, dtype.vec(lanes), mask, depth)
         return lines.reverse(loaded) if access.stride == -1 else loaded
+
+    def load_block(self, node: UOp, instance: Instance, columns: Sequence[Column]) -> UOp:
+        """Load one column of a block; the others are loaded with it."""
+        key, depth = self.key(node, instance), self.depth(node)
+        loaded = {self.key(c.load, c.instance): (c, value) for c, value in zip(
+            columns, self.column_loads.load(columns, depth))}
+        _, out = loaded.pop(key)
+        for other, (column, value) in loaded.items():
+            if other not in self.memo:
+                self.remember(column.load, column.instance, value, depth)
+        return out
 
     def load_strided(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
         """Load lanes with a small stride: load contiguous vectors and shuffle the lanes out."""

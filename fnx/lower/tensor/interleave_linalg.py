@@ -52,7 +52,7 @@ def interleave_linalg(fn: UOp, target: Target) -> UOp:
         arg = build_calls.linalg_arg(routine, operands, options)
         arg = arg.replace(interleaved=is_interleaved(arg, target))
         if takes_symmetric_part(arg, target) and "upper" not in options:
-            whole = _symmetrized(operands[0])
+            whole = symmetrized(operands[0])
             is_transposed = routine == "cholesky" and not arg.interleaved and \
                 _is_transposed(operands[0])
             if whole is not None or is_transposed:
@@ -147,7 +147,7 @@ def _is_transposed(x: UOp) -> bool:
     return x.op is ops.PERMUTE and x.arg == (*range(n - 2), n - 1, n - 2)
 
 
-def _symmetrized(x: UOp) -> UOp | None:
+def symmetrized(x: UOp) -> UOp | None:
     """Return the matrices of which x is the symmetric part, if it is one."""
     total = x
     for op in (ops.COMPLEX, ops.DIV, ops.REAL) if x.dtype.is_complex else (ops.DIV,):

@@ -27,15 +27,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fnx.core.formulas.small_matrices import UNROLLED, Matrix
+from fnx.core.formulas.small_matrices import UNROLLED, Matrix, conj
 from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.expr import Expr
+from fnx.core.ir.expr import Expr, complex_number, imag, real
 from fnx.core.ir.linalg import matrix_lengths, signature
 from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
 from fnx.lower.emit.linalg import is_interleaved
 from fnx.lower.tensor import jacobi, linalg_loops
+from fnx.lower.tensor.interleave_linalg import symmetrized
 
 ROTATED = frozenset({"eigh", "eigvalsh", "svd", "svdvals"})
 MAX_SIZE = 8  # rows or columns of a matrix; the code grows with the cube
@@ -157,8 +158,19 @@ def _elements(x: UOp, axes: str, batch: tuple[int, ...], columns: int | None,
         return [[wide(e.node) for e in row] for row in matrices[x]]
     if len(axes) == 1:
         return [[wide(_slice(x, {at: i})) for i in range(x.shape[at])]]
+    whole = symmetrized(x)
+    if whole is not None:
+        return [[wide(e.node) for e in row] for row in
+                _symmetric_part(_elements(whole, axes, batch, None, matrices))]
     return [[wide(_slice(x, {at: i, at + 1: j})) for j in range(x.shape[at + 1])]
             for i in range(x.shape[at])]
+
+
+def _symmetric_part(whole: Matrix) -> Matrix:
+    """Return half of the sum of a matrix and its adjoint, which is never in memory."""
+    total = [[x + conj(y) for x, y in zip(row, column)] for row, column in zip(whole, zip(*whole))]
+    return [[complex_number(real(x) / 2, imag(x) / 2) if x.dtype.is_complex else x / 2
+             for x in row] for row in total]
 
 
 def _slice(x: UOp, index: Mapping[int, int]) -> UOp:

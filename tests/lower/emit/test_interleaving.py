@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
+from fnx import errors
+from fnx.backends.llvm import binding
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
@@ -24,6 +26,17 @@ COMPILED = True
 WIDE = Target("cpu", vector_bits=256)  # permutes bytes
 PLAIN = WIDE.replace(permute_bytes=4)  # permutes 32-bit elements
 TYPES = ("uint8", "int8", "int16", "uint16", "float16", "bool", "float32")
+
+
+def _is_here(level: str) -> bool:
+    try:
+        binding.host_target(level)
+    except errors.DeviceError:
+        return False
+    return True
+
+
+LEVELS = [level for level in ("x86-64", "x86-64-v3", "x86-64-v4", "") if _is_here(level)]
 
 
 def strided_copy(t: DType, step: int) -> UOp:
@@ -67,10 +80,42 @@ def views(draw: Any) -> tuple[Any, Any]:
     return (x > 50 if t == "bool" else x.astype(t)), f
 
 
-@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3", "x86-64-v4", ""])
+@pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=25, deadline=None)
 @given(drawn=views())
 def test_values_are_numpy_s(level: str, drawn: Any) -> None:
     x, f = drawn
     with override(cpu=level):
         np.testing.assert_array_equal(fnx.jit(lambda x: f(jnp, x))(x), f(np, x))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@settings(max_examples=8, deadline=None)
+@given(length=st.integers(9, 40), rows=st.sampled_from([16, 63, 200]), start=st.integers(0, 9),
+       step=st.sampled_from([1, 1, 2]), t=st.sampled_from(["float32", "int16", "int32"]))
+def test_columns_of_long_rows(level: str, length: int, rows: int, start: int, step: int, t: str
+                              ) -> None:
+    x = np.arange(rows * length).reshape(rows, length).astype(t)
+
+    def f(x: Any) -> Any:
+        first, *others = [x[:, i] for i in range(start % length, length, step)]
+        for column in others:
+            first = 3 * first - column
+        return first
+    with override(cpu=level):
+        np.testing.assert_array_equal(fnx.jit(f)(x), f(x))
+
+
+def test_columns_are_transposed_not_gathered() -> None:
+    i = build.range_(4096, 0)
+    x = build.ref(0, dtypes.float32, (4096, 9))
+    columns = [build.load(build.index_into(x, i, build.index_const(c))) for c in range(9)]
+    total = columns[0]
+    for column in columns[1:]:
+        total = build.mul(total, column)
+    out = build.index_into(build.ref(1, dtypes.float32, (4096,)), i)
+    kernel = build.kernel([build.store(out, total)], "product", (0,))
+    lines = emit_program(tile(kernel, choose_schedule(kernel, WIDE)), WIDE).src
+    loads = [line for line in lines if line.op is ops.LOAD]
+    assert loads and all(load.src[0].dtype.lanes == load.dtype.lanes and not any(
+        n.op is ops.LANES for n in load.src[0].src) for load in loads)

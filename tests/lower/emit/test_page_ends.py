@@ -38,6 +38,7 @@ CASES = [
     ((997,), lambda np_, x: np_.diff(x)),
     ((61, 67), lambda np_, x: np_.pad(x, 2)[1:-1, :-2] * 2),
     ((64, 100), life),
+    ((1600, 9), lambda np_, x: sum([x[:, i] * x[:, 8 - i] for i in range(9)])),
     ((33, 31), lambda np_, x: np_.concatenate([x[:, 1:], x[:, :3]], 1)),
     ((40, 50), lambda np_, x: (x[:, 1:] - x[:, :-1]).sum(1)),
     ((51, 37), lambda np_, x: x.T + 1),
