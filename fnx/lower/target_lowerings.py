@@ -444,7 +444,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
                           fft.extents(kernel, target))
     if kernel.op is ops.LINALG:
         return KernelCode(key, lambda: linalg.program(kernel, target), text,
-                          linalg.extents(kernel, target))
+                          linalg.extents(kernel, target),
+                          is_library_call=linalg.is_library_call(kernel.arg))
     if kernel.op is ops.CMD_LOOP:
         return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))

@@ -82,11 +82,12 @@ class _Latch:
 class _CompileJob:
     """The compilation of one kernel to an object file."""
 
-    __slots__ = ("_disk", "_text", "started", "data", "done", "error", "key", "nanoseconds",
-                 "symbol")
+    __slots__ = ("_disk", "_optimize", "_text", "started", "data", "done", "error", "key",
+                 "nanoseconds", "symbol")
 
-    def __init__(self, key: bytes, symbol: str, disk: DiskCache) -> None:
-        self.key, self.symbol, self._disk = key, symbol, disk
+    def __init__(self, key: bytes, code: KernelCode, disk: DiskCache) -> None:
+        self.key, self.symbol, self._disk = key, code.symbol, disk
+        self._optimize = not code.is_library_call
         self._text, self.started = "", False
         self.data = disk.get(key)
         self.nanoseconds = 0  # of LLVM; 0 if it was on disk
@@ -106,7 +107,7 @@ class _CompileJob:
         self.started = True
         try:
             start = time.perf_counter_ns()
-            data = llvm.compile_ir(self._text, target)
+            data = llvm.compile_ir(self._text, target, self._optimize)
             self.nanoseconds = time.perf_counter_ns() - start
             object_files.check_undefined(object_files.undefined_symbols(data), self.symbol)
             self.data = data
@@ -232,7 +233,7 @@ class KernelCache:
         return None if ref is None else ref()
 
     def _start(self, key: bytes, code: KernelCode) -> None:
-        job = _CompileJob(key, code.symbol, DiskCache(directory()))
+        job = _CompileJob(key, code, DiskCache(directory()))
         if job.data is not None:
             self.counts["disk"] += 1
         else:

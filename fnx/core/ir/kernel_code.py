@@ -21,12 +21,16 @@ class KernelCode:
         extents: launch parameters by name, index expressions over VARs. On the host "parallel",
             the iterations of the PAR range (1 without one), and "scratch", the bytes of scratch
             memory per worker.
+        is_library_call: whether most of its time is that of a library's routines, so that its own
+            lines are compiled quickly rather than well.
     """
 
     def __init__(self, key: Callable[[], bytes], program: Callable[[], UOp],
-                 text: Callable[[str], str], extents: Mapping[str, UOp]) -> None:
+                 text: Callable[[str], str], extents: Mapping[str, UOp],
+                 is_library_call: bool = False) -> None:
         self._key, self._text = key, text
         self.program, self.extents = program, extents
+        self.is_library_call = is_library_call
 
     @cached_property
     def key(self) -> bytes:

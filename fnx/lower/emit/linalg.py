@@ -50,6 +50,9 @@ ALGORITHMS: dict[str, Callable[[InterleavedEmitter], Plan]] = {
 }
 SYMMETRIC = frozenset({"cholesky", "eigh", "eigvalsh"})
 _MISSING_OPTIONS = frozenset({"pivoting"})
+# of LAPACK's routines those with the fewest operations
+_QUICK = frozenset({"cholesky", "lu", "lu_diagonal", "lu_solve", "solve", "triangular_solve",
+                    "tridiagonal_solve"})
 
 
 def program(node: UOp, target: Target) -> UOp:
@@ -102,6 +105,12 @@ def is_interleaved(arg: op_args.Linalg, target: Target) -> bool:
     letters = linalg.signature(arg.routine, arg.options).letters
     scalars: dict[UOp | int, int] = {1 + i: lengths[a] for i, a in enumerate(letters)}
     return evaluate(extents(node, target)["scratch"], scalars) <= target.l2
+
+
+def is_library_call(arg: op_args.Linalg) -> bool:
+    """Whether LAPACK takes nearly all of the time of a LINALG: not where it computes so little that
+    copying matrices counts, and not in an interleaved program, which is all fnx's own."""
+    return not arg.interleaved and arg.routine not in _QUICK
 
 
 def takes_symmetric_part(arg: op_args.Linalg, target: Target) -> bool:

@@ -39,6 +39,13 @@ def test_equal_text_is_equal_code():
         ADD.format("f", 1), target)
 
 
+def test_code_without_optimization_is_other_code_with_the_same_results():
+    target = llvm.host_target()
+    codes = [llvm.compile_ir(ADD.format("f", 7), target, optimize) for optimize in (True, False)]
+    libraries = [llvm.link([(code, ["f"])]) for code in codes]
+    assert codes[0] != codes[1] and [call(lib, "f", 3) for lib in libraries] == [10, 10]
+
+
 def test_threads_compile_and_link_at_once():
     target, results = llvm.host_target(), {}
 
