@@ -27,8 +27,7 @@ __all__ = ["check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_d
            "transfer_guard_device_to_host", "transfer_guard_host_to_device"]
 
 
-@contextlib.contextmanager
-def named_scope(name: str) -> Iterator[None]:
+def named_scope(name: str) -> contextlib._GeneratorContextManager[None]:
     """Name a part of the program for error messages: a context manager and a decorator.
 
     Args:
@@ -45,6 +44,11 @@ def named_scope(name: str) -> Iterator[None]:
     """
     if not isinstance(name, str):
         raise ArgumentError(f"named_scope: expected a text, got {name!r}")
+    return _named_region(name)
+
+
+@contextlib.contextmanager
+def _named_region(name: str) -> Iterator[None]:
     with scope.named_region(name, user_location(3)):
         yield
 

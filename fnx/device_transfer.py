@@ -87,15 +87,12 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     if device is None:
         return arrays
     leaves, structure = tree.flatten(arrays)
-    targets = [device] if _is_device_like(device) else tree.leaves(device, is_leaf=_is_device_like)
-    if len(targets) not in (1, len(leaves)):
-        raise ArgumentError(f"expected a device for each of {len(leaves)} leaves, got "
-                            f"{len(targets)}")
+    targets = structure.flatten_up_to(tree.broadcast(device, arrays, _is_device_like))
     is_traced = scope.is_open()
     if not is_traced:
         evaluate_pending(leaves)
     put = constraints.constrain if is_traced else constraints.move
-    places = [_sharding_for(target) for target in targets] * (len(leaves) // len(targets) or 1)
+    places = [_sharding_for(target) for target in targets]
     return structure.unflatten([leaf if place is None else put(leaf, place)
                                 for leaf, place in zip(leaves, places)])
 

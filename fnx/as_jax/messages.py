@@ -10,8 +10,11 @@ compares them with JAX.
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 Words = str | Callable[[re.Match[str]], str]
 
@@ -37,10 +40,17 @@ def _transform(hint: str) -> str:
 
 
 def _sizes(match: re.Match[str]) -> str:
-    """Return the sizes of mapped axes, as a list."""
+    """Return the sizes of mapped axes, as a list, the most frequent first."""
     each = re.findall(r"(\d+) at (\S+) \((\w+)\[([^\]]*)\], axis (-?\d+)\)", match[1])
-    lines = [f"  * one axis had size {n}: axis {axis} of argument {path} of type "
-             f"{t}[{shape.replace(' ', '')}]" for n, path, t, shape, axis in each]
+    counts = Counter(n for n, *_ in each).most_common()
+    most = "most" if len(counts) == 1 or counts[0][1] > counts[1][1] else "some"
+    lines = []
+    for size, count in counts:
+        _, path, t, shape, axis = next(row for row in each if row[0] == size)
+        example = f"axis {axis} of argument {path} of type {t}[{shape.replace(' ', '')}]"
+        lines.append(f"  * one axis had size {size}: {example}" if count == 1 else
+                     f"  * {most} axes ({count} of them) had size {size}, e.g. {example}")
+        most = "some"
     return "\n".join(["vmap got inconsistent sizes for array axes to be mapped:",
                       ";\n".join(lines)])
 
@@ -110,7 +120,8 @@ _CALLS: dict[str, Words] = {
         r"function \1 traced for jit returned a value of type <class '\2'>, which is not a valid "
         "JAX type.",
     r"expected an array or a number, got (\w+)": _NOT_JAX,
-    r"got one that was (?:donated|deleted)": "Array has been deleted.",
+    r"got one that was (?:donated|deleted)[^\n]*?: (\w+\[[^\]]*\])":
+        r"Array has been deleted with shape=\1.",
     r"a traced (\w+\[[^\]]*\]) that outlived its trace: (\w+) of (\S+)":
         "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
         r"allowing for a reference to an intermediate value with type \1 to escape the scope of "
@@ -144,7 +155,7 @@ _VALUES: dict[str, Words] = {
         "a.all()",
     r"\w+\(\): expected an array of one element": "Only scalar arrays can be converted to Python "
                                                   "scalars",
-    r"expected no assignment into an Array":
+    r"cannot assign into an Array":
         "'Array' object does not support item assignment. JAX arrays are immutable and do not "
         "support in-place item assignment. Instead of x[idx] = y, use x = x.at[idx].set(y) or "
         "another .at[] method",
@@ -164,6 +175,12 @@ _VMAP: dict[str, Words] = {
         "vmap must have at least one non-None value in in_axes; vmap wrapped function must be "
         "passed at least one argument containing an array",
     r"expected an axis (-?\d+) to map over at .*?, got \w+\[([^\]]*)\]": _no_axis,
+    r"(\w+_axes) of vmap of .*: expected an int, None or a tree like (.*) at .*, got (.*)":
+        r"vmap \1 specification must be a tree prefix of the corresponding value, got "
+        r"specification \3 for value tree PyTreeDef(\2).",
+    r"expected out_axes to be an int, None, or a pytree.*; got (.*)":
+        "vmap out_axes must be an int, None, or a (nested) container with those types as leaves, "
+        r"but got \1.",
     r"expected an unbatched result for out_axes=None":
         "vmap has mapped output but out_axes is None: at vmap out_axes, got axis spec None but "
         "output was batched on axis 0",
@@ -179,7 +196,20 @@ _DERIVATIVES: dict[str, Words] = {
     r"expected a float array as differentiated argument \S+, got (u?int\d+|bool)":
         "grad requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
         r"np.inexact), but got \1. If you want to use Boolean- or integer-valued inputs, use vjp "
-        "or set allow_int to True. (jacrev requires real- or complex-valued inputs, too.)",
+        "or set allow_int to True. (jacrev requires real- or complex-valued inputs (input dtype "
+        r"that is a sub-dtype of np.inexact), but got \1. jacfwd requires real-valued inputs "
+        r"(input dtype that is a sub-dtype of np.floating), but got \1.)",
+    r"expected float results of .*, got (\w+)\[":
+        "jacrev requires real-valued outputs (output dtype that is a sub-dtype of np.floating), "
+        r"but got \1. grad requires real-valued outputs (output dtype that is a sub-dtype of "
+        r"np.floating), but got \1.",
+    r"(\w+) with holomorphic=True: expected complex arguments, got (\w+)":
+        r"\1 with holomorphic=True requires inputs with complex dtype, but got \2.",
+    r"(\w+) with holomorphic=True: expected complex results, got (\w+)":
+        r"\1 with holomorphic=True requires outputs with complex dtype, but got \2.",
+    r"has_aux=True: expected .* to return \(result, aux\), got (\w+)":
+        "expected function with aux output to return a two-element tuple, but got type "
+        r"<class '\1'>",
     r"expected a float array as differentiated argument \S+, got (\w+)\n": _NOT_JAX,
     r"grad: expected real results, got (\w+)":
         "grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but "
@@ -187,29 +217,35 @@ _DERIVATIVES: dict[str, Words] = {
     r"(jac\w+): expected real arguments, got (\w+)":
         r"\1 requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got "
         r"\2. For holomorphic differentiation, pass holomorphic=True.",
-    r"expected primals as a tuple or a list, got (\w+)":
-        r"primal and tangent arguments to jax.jvp must be tuples or lists; match \1",
+    r"expected primals and tangents as tuples or lists, got (\w+) and (\w+)":
+        r"primal and tangent arguments to jax.jvp must be tuples or lists; found \1 and \2.",
     r"expected a tangent for (\S+), which is":
         "primal and tangent arguments to jax.jvp must have the same tree structure",
     r"expected a tangent at (\S+) of shape (.*), got (.*)":
-        r"jvp called with different primal and tangent shapes; Got primal shape \2 and tangent "
+        r"jvp called with different primal and tangent shapes;Got primal shape \2 and tangent "
         r"shape as \3: linearized function called on tangent values inconsistent with the "
         "original primal values",
     r"expected a tangent at (\S+) of (\w+), got (\w+)":
         "primal and tangent arguments to jax.jvp do not match; dtypes must be equal, or in case "
-        r"of int/bool primal dtype the tangent dtype must be float0. Got primal dtype \2 and so "
+        r"of int/bool primal dtype the tangent dtype must be float0.Got primal dtype \2 and so "
         r"expected tangent dtype \2, but got tangent dtype \3 instead.",
     r"expected a cotangent like the result, (.*); got (.*)":
-        r"Tree structure of cotangent input \2, and structure of primal output \1: "
-        "cotangent tree does not match function output",
+        r"unexpected tree structure. The argument to a VJP function returned by `jax.vjp` must "
+        r"match the pytree structure of the differentiated function. Tree structure of cotangent "
+        r"input PyTreeDef(\2), and structure of primal output PyTreeDef(\1): cotangent tree does "
+        r"not match function output, expected PyTreeDef(\1) but got PyTreeDef(\2)",
+    r"expected tangents of the structure of the primals, (.*); got (.*)":
+        "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
+        r"tree structure PyTreeDef(\1) whereas tangents have tree structure PyTreeDef(\2).",
     r"expected a cotangent of shape (.*), got (.*)":
         r"Shape of cotangent input to vjp pullback function \2 must be the same as the shape of "
         r"corresponding primal output \1: cotangent type does not match function output",
     r"expected float arguments, got (\w+)":
         r"linear_transpose only supports [float and complex] inputs. Got dtype \1",
     r"grad of .*: expected argnums among (\d+) positional arguments, got (\d+)":
-        r"differentiating with respect to argnums=\2 requires more positional arguments to be "
-        r"passed by the caller, but got only \1 positional arguments.",
+        lambda m: f"differentiating with respect to argnums={m[2]} requires at least "
+        f"{int(m[2]) + 1} positional arguments to be passed by the caller, but got only {m[1]} "
+        "positional arguments.",
     r"expected rules for (.*), made with custom_jvp, got none":
         r"No JVP defined for custom_jvp function \1 using defjvp.",
     r"expected rules for (.*), made with custom_vjp, got none":
@@ -309,8 +345,23 @@ _EFFECTS: dict[str, Words] = {
     r"(\w+): expected no (?:NaN|NaN or infinity), got (nan|-?inf) from":
         r"invalid value (\2) encountered in \1",
     r"expected the name of an open axis, got '(\w+)'": r"unbound axis name: \1",
-    r"expected each reference as one argument, got one twice":
-        "only one reference to a mutable array may be passed as an argument to a function",
+    r"expected each reference as one argument, got a (.*) at both (.*) and (\S+)":
+        "only one reference to a mutable array may be passed as an argument to a function, but "
+        r"when tracing the function for jit the mutable array reference of type \1 appeared at "
+        r"both \2 and \3.",
+    r"expected (.*) to read the argument, got a (.*) that is an argument and is":
+        r"when tracing \1 for jit, a mutable array reference of type \2 was both closed over and "
+        "passed as the argument.",
+    r"expected (.*) to return no reference, got a (.*) at (\S+)":
+        r"function \1 traced for jit returned a mutable array reference of type \2 at output "
+        r"tree path \3, but mutable array references cannot be returned.",
+    r"result of (.*): expected an array or a number, got a (Ref\S*)":
+        r"function \1 traced for jit returned a mutable array reference of type \2, but mutable "
+        "array references cannot be returned.",
+    r"named_scope: expected a text, got (.*)":
+        r"named_scope name argument must be a string, got \1",
+    r"device_put: expected .* at .*, got":
+        "device_put device specification must be a tree prefix of the corresponding value",
 }
 
 _COMPILED: dict[str, Words] = {
@@ -377,10 +428,39 @@ _ROWS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
     for pattern, words in table.items())
 
 
-def words_of_jax(text: str) -> str:
-    """Return JAX's words for the message and the hint of an error, or nothing."""
+def words_of_jax(text: str, f: Callable[..., Any] | None = None) -> str:
+    """Return JAX's words for the message and the hint of an error, or nothing.
+
+    JAX names arguments by the parameters of the function, ``f``, where it is known.
+    """
     for pattern, words in _ROWS:
         match = pattern.search(text)
         if match is not None:
-            return words(match) if callable(words) else match.expand(words)
+            said = words(match) if callable(words) else match.expand(words)
+            return said if f is None else _with_parameters(said, f)
     return ""
+
+
+def _with_parameters(text: str, f: Callable[..., Any]) -> str:
+    """Write arguments as the parameters of a function: ``args[0]`` -> ``x``.
+
+    >>> def f(x, *rest, **options): ...
+    >>> _with_parameters("args[0]['a'] and args[2] and kwargs['b']", f)
+    "x['a'] and rest[1] and options['b']"
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (ValueError, TypeError):
+        return text
+    places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    named = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    options = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "kwargs")
+
+    def name(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[2] if match[2] in named else f"{options}['{match[2]}']"
+        i = int(match[1])
+        return places[i] if i < len(places) else f"{rest}[{i - len(places)}]"
+
+    return re.sub(r"\bargs\[(\d+)\]|\bkwargs\['(\w+)'\]", name, text)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
-from fnx.core.array import arguments
+from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.support.process import lazy_import
-from fnx.core.tracing.state import StateUsedError
+from fnx.core.tracing.state import State, StateUsedError
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -69,6 +69,8 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
     size = None if length is None else arguments.check_int("length", length)
     options = size, reverse, _resolve_unroll(unroll), interval, progress
     result: tuple[CarryT, Y]
+    if any(isinstance(x, State) for x in tree.leaves(xs)):
+        f, xs = _stateful.over_rows_of_references(f, xs)
     try:
         result = _scans.scan(f, init, xs, *options)
     except StateUsedError as used:

@@ -69,10 +69,10 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 @public_api
 def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
          has_aux: bool) -> tuple[Any, Any, Any]:
-    for what, arg in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(arg, tuple | list):
-            raise ArgumentError(f"expected {what} as a tuple or a list, got "
-                                f"{type(arg).__name__}", hint="write jvp(f, (x,), (t,))")
+    if not (isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)):
+        raise ArgumentError("expected primals and tangents as tuples or lists, got "
+                            f"{type(primals).__name__} and {type(tangents).__name__}",
+                            hint="write jvp(f, (x,), (t,))")
     args, layout = flatten_args(primals, range(len(primals)), allow_int=True)
     tangents_in = tangent_nodes(layout, tangents)
     values = [x._node for x in args if x._dtype.is_inexact]

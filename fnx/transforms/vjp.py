@@ -314,7 +314,12 @@ def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
                               hint="pass one cotangent array for each array of the result")
         return check_like(x, aval, "a cotangent", "the result")
 
-    leaves = tree.flatten_up_to(layout.tree, cotangent)
+    try:
+        leaves = tree.flatten_up_to(layout.tree, cotangent)
+    except PytreeError:
+        raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got "
+                          f"{tree.structure(cotangent)}",
+                          hint="pass a cotangent for each array of the result") from None
     return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_inexact]
 
 

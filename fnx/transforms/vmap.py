@@ -84,6 +84,10 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
         raise ArgumentError("expected in_axes to be an int, None, or a tuple with one of these, "
                             f"or a pytree, for each argument; got {in_axes!r}",
                             hint="for one argument that is a dict write in_axes=({'w': 0},)")
+    for x in tree.leaves(out_axes):
+        if isinstance(x, bool) or not hasattr(x, "__index__"):
+            raise ArgumentError("expected out_axes to be an int, None, or a pytree of these like "
+                                f"the results; got {out_axes!r}")
     if axis_size is not None:
         axis_size = arguments.check_int("axis_size", axis_size)
         if axis_size < 0:
@@ -219,9 +223,11 @@ class Vmapped(Transformed[P, R]):
             if size is not None:
                 listed.insert(0, f"axis_size={size}")
             ellipsis = ["..."] * (len(listed) > MAX_LISTED)
-            raise ShapeError(f"vmap of {self._name}: expected one size of all mapped axes, got "
-                             f"{', '.join(listed[:MAX_LISTED] + ellipsis)}",
-                             hint="use another axis in in_axes, or None to not map an argument")
+            error = ShapeError(f"vmap of {self._name}: expected one size of all mapped axes, got "
+                               f"{', '.join(listed[:MAX_LISTED] + ellipsis)}",
+                               hint="use another axis in in_axes, or None to not map an argument")
+            error.function = self._f
+            raise error
         return sizes.pop()
 
     def _out(self, node: tuple[UOp, bool], axis: int | None, aval: Aval, out_tree: tree.TreeDef,

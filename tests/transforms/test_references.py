@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.support.errors import ArgumentError, LeakedTracerError
+from fnx.core.support.errors import ArgumentError, DTypeError, LeakedTracerError
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9)), max_size=5))
@@ -71,7 +71,7 @@ def test_a_reference_from_outside_is_written_under_a_transform(transform: Any) -
 
 def test_references_are_checked() -> None:
     r = fnx.new_ref(jnp.zeros(2))
-    with pytest.raises(ArgumentError, match="twice"):
+    with pytest.raises(ArgumentError, match="at both args"):
         fnx.jit(lambda a, b: None)(r, r)
     with pytest.raises(ArgumentError, match="int32"):
         r[0] = jnp.int32(1)
@@ -81,3 +81,25 @@ def test_references_are_checked() -> None:
     fnx.jit(lambda x: kept.append(fnx.new_ref(x)))(1.0)
     with pytest.raises(LeakedTracerError):
         kept[0][...]
+
+
+def test_a_scan_over_a_reference_writes_its_rows() -> None:
+    r = fnx.new_ref(jnp.zeros((3, 2)))
+
+    def step(total: Any, given: Any) -> Any:
+        row, x = given
+        row[...] += x + total
+        return total + x, row[0]
+    assert lax.scan(step, 0.0, (r, jnp.arange(3.0)))[1].tolist() == [0, 1, 3]
+    assert r[...].tolist() == [[0, 0], [1, 1], [3, 3]]
+
+
+def test_a_reference_is_an_operand_of_no_function() -> None:
+    r = fnx.new_ref(jnp.zeros(3))
+    with pytest.raises(DTypeError, match="got a Ref"):
+        jnp.sin(r)
+    assert len(list(r)) == 3
+    with pytest.raises(ArgumentError, match="return no reference"):
+        fnx.jit(lambda x: x)(r)
+    with pytest.raises(ArgumentError, match="from outside, too"):
+        fnx.jit(lambda x: x[0] + r[0])(r)

@@ -83,10 +83,12 @@ class ArrayBase:
     def _donated_error(self, what: str) -> DonatedError:
         """Return the error of a donated or deleted array; ``what`` is a prefix of the message."""
         if not self._value:
-            return DonatedError(f"{what}expected an array with a value, got one that was deleted",
+            return DonatedError(f"{what}expected an array with a value, got one that was deleted: "
+                                f"{self._aval}",
                                 hint="call x.delete() when nothing reads x any more")
         return DonatedError(
-            f"{what}expected an array with a value, got one that was donated to {self._value}",
+            f"{what}expected an array with a value, got one that was donated to {self._value}: "
+            f"{self._aval}",
             hint="use the result of the call; a call that fails while running also consumes its "
                  "donated arguments")
 

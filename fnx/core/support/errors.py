@@ -158,11 +158,13 @@ def set_open_transforms(find: Callable[[], Sequence[tuple[str, Location | None]]
     _open_transforms = find
 
 
-_find_other_words: Callable[[str], str] | None = None
+_OtherWords = Callable[[str, Callable[..., Any] | None], str]
+_find_other_words: _OtherWords | None = None
 
 
-def set_other_words(find: Callable[[str], str]) -> None:
-    """Register the function that puts a message and its hint in the words of another library."""
+def set_other_words(find: _OtherWords) -> None:
+    """Register the function that puts a message and its hint in the words of another library; it
+    is also given the user's function whose arguments ``args[0]`` and so on are, if it is known."""
     global _find_other_words
     _find_other_words = find
 
@@ -180,7 +182,10 @@ class FnxError(Exception):
         caller: the user's line that called the installed library that ``loc`` is in, if it is.
         open_transforms: the transforms that were open, the innermost first, each with the user's
             line.
+        function: the user's function whose arguments the message names by position.
     """
+
+    function: Callable[..., Any] | None = None
 
     def __init__(self, message: str, *, hint: str = "", loc: Location | None = None,
                  locs: Sequence[Location] = ()) -> None:
@@ -212,7 +217,8 @@ class FnxError(Exception):
         if self.open_transforms:
             text += f"\n  Inside {_format_transforms(self.open_transforms)}"
         text += f"\n  Fix: {self.hint}" if self.hint else ""
-        words = _find_other_words(f"{self.message}\n{self.hint}") if _find_other_words else ""
+        words = "" if _find_other_words is None else _find_other_words(
+            f"{self.message}\n{self.hint}", self.function)
         return f"{text}\n  In JAX: {words}" if words else text
 
 

@@ -32,7 +32,7 @@ def check_leaks(traced: Traced) -> None:
     returned = {id(x) for x in traced.outs if all(
         r is traced.outs or isinstance(r, FrameType) for r in gc.get_referrers(x))}
     leaked = [x for x in gc.get_objects() if type(x) is Array and id(x) not in returned and
-              not leaves.isdisjoint(toposort([x._node]))]
+              not x.is_deleted() and not leaves.isdisjoint(toposort([x._node]))]
     if leaked:
         raise LeakedTracerError(
             f"Leaked trace: {traced.name} has returned, but {len(leaked)} of its traced arrays are "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fnx.core.array import convert
@@ -11,7 +11,7 @@ from fnx.core.array.api_boundary import asarray, evaluate_pending, public_api, s
 from fnx.core.array.array import Array
 from fnx.core.ir import build
 from fnx.core.scope import scope
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, DTypeError
 from fnx.core.tracing.state import State
 
 __all__ = [
@@ -125,6 +125,13 @@ class Ref(State):
 
     def __len__(self) -> int:
         return len(self._aval)
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise DTypeError(f"expected an array or a number, got a {self.aval}",
+                         hint="read it: r[...]")
 
     def __getitem__(self, index: Any) -> Array:
         return get(self, index)

@@ -220,7 +220,12 @@ def check_outputs(kind: str, holomorphic: bool, outs: Sequence[Array]) -> None:
 
 def tangent_nodes(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
     """Return the tangents of the float leaves of arguments, checked against these."""
-    leaves = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
+    try:
+        leaves = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
+    except PytreeError:
+        raise PytreeError("expected tangents of the structure of the primals, "
+                          f"{layout.tree.subtrees[0]}; got {tree.structure(tuple(tangents))}",
+                          hint="pass a tangent for each array") from None
     out = []
     for i, (x, aval) in enumerate(zip(leaves, layout.avals)):
         if not aval.dtype.is_inexact:

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fnx.core.array import tree
 from fnx.core.array.array import Array
+from fnx.core.ir import build
 from fnx.core.ir.uop import UOp
+from fnx.core.tracing.references import Ref
 from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.transforms.control_flow import branches as branch_module
 from fnx.transforms.control_flow import scan as scans
@@ -25,6 +28,29 @@ def scan(used: StateUsedError, f: Callable[..., Any], init: Any, xs: Any, *optio
         (carry, values), ys = scans.scan(step, (init, lifted.values), xs, *options)
         return (carry, ys), values
     return lift(used, call)
+
+
+def over_rows_of_references(f: Callable[..., Any], xs: Any) -> tuple[Callable[..., Any], Any]:
+    """Return a step and arrays to scan over, for ``xs`` with references.
+
+    A step has a reference to its row, whose last value is written to the row.
+    """
+    leaves, structure = tree.flatten(xs)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
+    references = [leaves[i] for i in places]
+    for i in places:
+        leaves[i] = Array(build.iota(leaves[i].shape[0]))
+
+    def step(carry: Any, rows: Any) -> Any:
+        row = tree.leaves(rows)
+        numbers = [row[i] for i in places]
+        for i, number, reference in zip(places, numbers, references):
+            row[i] = Ref(reference[number])
+        out = f(carry, structure.unflatten(row))
+        for i, number, reference in zip(places, numbers, references):
+            reference[number] = row[i].get()
+        return out
+    return step, structure.unflatten(leaves)
 
 
 def map_(used: StateUsedError, f: Callable[..., Any], xs: Any) -> Any:

@@ -127,8 +127,10 @@ class ArgFlattener:
                 return api_boundary.to_concrete(x)
             array = api_boundary.asarray(x)
         except FnxError as e:
-            raise type(e)(f"argument {leaf_path(in_tree, i)} of {self.function}: {e.message}",
-                          hint=self._hint(x, leaf_path(in_tree, i), e)) from None
+            error = type(e)(f"argument {leaf_path(in_tree, i)} of {self.function}: {e.message}",
+                            hint=self._hint(x, leaf_path(in_tree, i), e))
+            error.function = self.f
+            raise error from None
         if concrete and array.is_deleted():
             raise array._donated_error(f"argument {leaf_path(in_tree, i)} of {self.function}: ")
         if concrete:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError
 from fnx.core.tracing.state import Lift, State, StateUsedError
+from fnx.core.tracing.trace import function_name
+from fnx.transforms.dispatch.signature import leaf_path, parameters_of
 
 _LIFTED = "_lifted"  # an attribute of a function whose references are arguments already
 
@@ -29,24 +32,31 @@ register_pytree_node(ReferenceValue, lambda x: ((x.value,), x.kind),
                      lambda kind, values: ReferenceValue(kind, values[0]))
 
 
-def values_of_references(arguments: Any, mapped: Sequence[bool] | None = None
-                         ) -> tuple[Any, list[State]]:
+def values_of_references(arguments: Any, mapped: Sequence[bool] | None = None,
+                         f: Callable[..., Any] | None = None) -> tuple[Any, list[State]]:
     """Return the arguments with ReferenceValues, and the references that these stand for.
 
     Args:
         arguments: a pytree.
         mapped: which leaves of it are taken; by default all.
+        f: the function that is called with them.
 
     Raises:
         ArgumentError: a reference occurs twice.
     """
     leaves, structure = tree.flatten(arguments)
+    given = list(leaves)
     references: list[State] = []
     for i, x in enumerate(leaves):
         if isinstance(x, State) and (mapped is None or mapped[i]):
-            if any(x is other for other in references):
-                raise ArgumentError("expected each reference as one argument, got one twice",
-                                    hint="pass it once, as two names of one value would differ")
+            first = next((j for j, other in enumerate(given[:i]) if x is other), None)
+            if first is not None:
+                error = ArgumentError(
+                    f"expected each reference as one argument, got a {x.aval} at both "
+                    f"{leaf_path(structure, first)} and {leaf_path(structure, i)}",
+                    hint="pass it once, as two names of one value would differ")
+                error.function = f
+                raise error
             references.append(x)
             leaves[i] = ReferenceValue(type(x), x.get())
     return (structure.unflatten(leaves) if references else arguments), references
@@ -67,6 +77,12 @@ def on_values(f: Callable[..., Any]) -> Callable[..., tuple[Any, list[Any]]]:
         args, kwargs = tree.map(reference, (args, kwargs),
                                 is_leaf=lambda x: isinstance(x, ReferenceValue))
         out = f(*args, **kwargs)
+        for path, x in tree.flatten_with_path(out)[0]:
+            if isinstance(x, State):
+                raise ArgumentError(f"expected {function_name(f)} to return no reference, got a "
+                                    f"{x.aval} at result{tree.keystr(path)}",
+                                    hint="return its value, r[...]; the caller has the reference "
+                                         "if it is an argument")
         return out, [state.get() for state in references]
     return g
 
@@ -91,11 +107,16 @@ class StatefulCalls:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a call."""
-        (args, kwargs), references = values_of_references((args, kwargs))
+        (args, kwargs), references = values_of_references((args, kwargs), f=self._f)
         live = [state for state in self._states if _is_open(state)]
         if live != self._states:
             self._states, self._jitted = live, None
         while True:
+            both = next((state for state in self._states if state in references), None)
+            if both is not None:
+                raise ArgumentError(f"expected {function_name(self._f)} to read the argument, got "
+                                    f"a {both.aval} that is an argument and is read from outside, "
+                                    "too", hint="use the argument's name in the function")
             if self._jitted is None:
                 self._jitted = self._jit(self._function(tuple(self._states)))
             try:
@@ -119,7 +140,16 @@ class StatefulCalls:
             (out, last), values = lifted.run(f, _values, *args, **kwargs)
             return out, last, values
         setattr(g, _LIFTED, True)
+        g.__signature__ = _with_values(self._f)  # type: ignore[attr-defined] # for errors
         return g
+
+
+def _with_values(f: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of f with a keyword for the values of references."""
+    parameters = parameters_of(f)
+    rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
+    values = inspect.Parameter("_values", inspect.Parameter.KEYWORD_ONLY)
+    return inspect.Signature([*parameters[:len(parameters) - len(rest)], values, *rest])
 
 
 def stateful(used: StateUsedError, f: Callable[..., Any],
