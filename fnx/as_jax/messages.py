@@ -273,6 +273,11 @@ _DERIVATIVES: dict[str, Words] = {
         r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
         r"where the first element represents the primal output, of type \3, but got \4. It must "
         "produce an output with the same container (pytree) structure, and shapes/dtypes.",
+    r"expected the bwd rule (.*) of (.*) to return cotangent\[(.*)\] like the argument, (.*), "
+    r"got (.*)":
+        "Custom VJP bwd rule must produce an output with the same type as the args tuple of the "
+        r"primal function, but at output[\3] the bwd rule produced an output of type \5 "
+        r"corresponding to an input of type \4.",
     r"expected the bwd rule (.*) of (.*) to return a tuple of .*, got (\w+) of (\d+)":
         r"Custom VJP bwd rule \1 for function \2 must produce an output with the same container "
         r"(pytree) structure as the args tuple of the primal function, but got \3 of \4.",
@@ -297,7 +302,8 @@ _CONTROL_FLOW: dict[str, Words] = {
     r"scan: expected one length, got (\d+) of length= and (\d+)":
         r"scan got `length` argument of \1 which disagrees with leading axis sizes [\2].",
     r"scan: expected one length, got (.*)":
-        r"scan got values with different leading axis sizes: \1.",
+        lambda m: "scan got values with different leading axis sizes: "
+        f"{', '.join(re.findall(r'([0-9]+) of', m[1]))}.",
     r"scan: expected arrays with a leading axis to scan over, got (.*)":
         r"scan got value with no leading axis to scan over: \1.",
     r"scan: expected arrays to scan over or a length, got neither":
@@ -321,10 +327,14 @@ _CONTROL_FLOW: dict[str, Words] = {
     r"expected branches with results of one type, got (.*) and (.*) as":
         "cond branches must have equal output types but they differ; true_fun and false_fun "
         r"output must have identical types, got \1 and \2.",
-    r"switch: expected an integer scalar as index, got (?:\w+\[\]|.*\n?use cond for a bool)":
-        "Index type must be an integer, got a float.",
+    r"switch: expected an integer scalar as index, got (\w+)\[\]":
+        r"Index type must be an integer, got \1.",
+    r"switch: expected an integer scalar as index, got (\w+)\n":
+        r"Index type must be an integer, got <class '\1'>.",
     r"switch: expected an integer scalar as index, got (.*)":
         r"Branch index must be scalar, got \1.",
+    r"fori_loop: expected Python integers as bounds with unroll=":
+        "Can only use `unroll` in `fori_loop` if the loop bounds are statically known.",
     r"switch: expected branches, got none": "Empty branch sequence",
     r"associative_scan: expected equal lengths":
         "Array inputs to associative_scan must have the same first dimension.",
@@ -365,6 +375,15 @@ _EFFECTS: dict[str, Words] = {
 }
 
 _COMPILED: dict[str, Words] = {
+    r"was compiled for (\w+\[.*?\]) as (\S+), got (\w+\[.*?\])":
+        "Argument types differ from the types for which this computation was compiled. The "
+        r"mismatches are: Argument '\2' compiled with \1 and called with \3",
+    r"expected arguments like (.*), for which it was compiled; got (.*)":
+        "Function compiled with input pytree does not match the input pytree it was called with: "
+        r"compiled with PyTreeDef(\1) and called with PyTreeDef(\2)",
+    r"compiled for one signature: expected arrays with values, got a traced array":
+        "Cannot apply JAX transformations to a function lowered and compiled for a particular "
+        "signature. Detected argument of Tracer type.",
     r"export: expected a jitted function, got (.*)":
         r"Function to be exported must be the result of `jit` or of `pmap`, but is: \1",
     r"(\S+): expected arguments like those it was exported for: (.*)":
@@ -410,6 +429,12 @@ _ARRAYS: dict[str, Words] = {
     r"vectorize: expected a signature as": "not a valid gufunc signature",
 }
 
+_SETTINGS: dict[str, Words] = {
+    r"config has no attribute '(\w+)'": r"Unrecognized config option: \1",
+    r"config\.\w+: expected one of (.*), got '(.*)'":
+        r"new enum value must be in [\1], got \2",
+}
+
 _TREES: dict[str, Words] = {
     r"expected (.*?) at (?:the root|path (\S+)), got (.*)": _structure,
     r"expected (\d+) leaves for .*, got (\d+)": _leaves,
@@ -424,7 +449,7 @@ _TREES: dict[str, Words] = {
 
 _ROWS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
     (re.compile(pattern), words) for table in (_CONTROL_FLOW, _EFFECTS, _COMPILED, _ARRAYS, _VMAP,
-                                               _DERIVATIVES, _CALLS, _VALUES, _TREES)
+                                               _DERIVATIVES, _CALLS, _VALUES, _SETTINGS, _TREES)
     for pattern, words in table.items())
 
 

@@ -29,7 +29,8 @@ from fnx.core.array.array import Array
 from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.bounds_checks import NO_FAULT, access_faults
-from fnx.core.ir.uop import UOp, creation_mark, toposort
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import Composite, UOp, creation_mark, toposort
 from fnx.core.scope import scope
 from fnx.core.support.errors import (
     ArgumentError,
@@ -240,7 +241,8 @@ def _any(x: UOp) -> UOp:
     return build.reduce(x, ops.OR, range(len(x.shape))) if x.shape else x
 
 
-Failures = list[tuple[UOp, str, tuple[Array, ...]]]
+Failure = tuple[UOp, str, tuple[Array, ...]]
+Failures = list[Failure]
 _NOT_ARITHMETIC = frozenset({ops.CONST, ops.LEAF, ops.BUFFER, ops.PARAM, ops.GETTUPLE, ops.CAST,
                              ops.WHERE, ops.BITCAST})
 
@@ -261,15 +263,32 @@ def _division_failures(node: UOp) -> Failures:
 
 
 def _index_failures(node: UOp) -> Failures:
+    if node.composite is not None and node.composite.name in _DYNAMIC_SLICES:
+        return _slice_failures(node.composite)
     if node.op not in (ops.GATHER, ops.SCATTER):
         return []
-    out: Failures = []
-    for fault, check in access_faults(node):
-        shape = node.src[0].shape
-        failed = build.ne(fault, build.const_like(fault, NO_FAULT))
-        out.append((failed, f"out-of-bounds indexing for array of shape {shape}: index {{}} is out "
-                            f"of bounds for axis {check.axis} with size {check.length}.",
-                    (Array(fault),)))
+    return [_index_failure(node.src[0].shape, check.axis, build.ne(
+        fault, build.const_like(fault, NO_FAULT)), fault) for fault, check in access_faults(node)]
+
+
+def _index_failure(shape: Shape, axis: int, failed: UOp, index: UOp) -> Failure:
+    return failed, (f"out-of-bounds indexing for array of shape {shape}: index {{}} is out of "
+                    f"bounds for axis {axis} with size {shape[axis]}."), (Array(index),)
+
+
+_DYNAMIC_SLICES = "dynamic_slice", "dynamic_update_slice"
+
+
+def _slice_failures(slicing: Composite) -> Failures:
+    """Return the axes along which a slice is moved inside, as its start is too low or too high."""
+    x, *starts = slicing.operands
+    sizes = slicing.params["slice_sizes"] if slicing.name == "dynamic_slice" else \
+        starts.pop(0).shape
+    out = []
+    for axis, (start, size) in enumerate(zip(starts, sizes)):
+        last = build.const_like(start, x.shape[axis] - size)
+        moved = build.or_(build.lt(start, build.const_like(start, 0)), build.lt(last, start))
+        out.append(_index_failure(x.shape, axis, moved, start))
     return out
 
 

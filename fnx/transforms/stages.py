@@ -132,10 +132,12 @@ class Compiled(SignatureInfo):
         arrays, (_, avals, *_) = self._arguments.leaves_key(leaves, in_tree)
         for i, (have, want) in enumerate(zip(avals, expected)):
             if have[:2] != want[:2]:
-                raise ArgumentError(
+                error = ArgumentError(
                     f"{self.fun_name} was compiled for {Aval(*want[:2])} as "
                     f"{leaf_path(in_tree, i)}, got {Aval(*have[:2])}",
                     hint="lower and compile it for such arguments, or call the jitted function")
+                error.function = self._arguments.f
+                raise error
         return arrays
 
     def _traced(self, what: str) -> ArgumentError:
