@@ -477,7 +477,8 @@ def _with_parameters(text: str, f: Callable[..., Any]) -> str:
         parameters = list(inspect.signature(f).parameters.values())
     except (ValueError, TypeError):
         return text
-    places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    positional = [p.name for p in parameters if p.kind in by_position]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
     named = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     options = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "kwargs")
@@ -486,6 +487,6 @@ def _with_parameters(text: str, f: Callable[..., Any]) -> str:
         if match[1] is None:
             return match[2] if match[2] in named else f"{options}['{match[2]}']"
         i = int(match[1])
-        return places[i] if i < len(places) else f"{rest}[{i - len(places)}]"
+        return positional[i] if i < len(positional) else f"{rest}[{i - len(positional)}]"
 
     return re.sub(r"\bargs\[(\d+)\]|\bkwargs\['(\w+)'\]", name, text)

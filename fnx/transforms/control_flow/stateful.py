@@ -36,18 +36,18 @@ def over_rows_of_references(f: Callable[..., Any], xs: Any) -> tuple[Callable[..
     A step has a reference to its row, whose last value is written to the row.
     """
     leaves, structure = tree.flatten(xs)
-    places = [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
-    references = [leaves[i] for i in places]
-    for i in places:
+    positions = [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
+    references = [leaves[i] for i in positions]
+    for i in positions:
         leaves[i] = Array(build.iota(leaves[i].shape[0]))
 
     def step(carry: Any, rows: Any) -> Any:
         row = tree.leaves(rows)
-        numbers = [row[i] for i in places]
-        for i, number, reference in zip(places, numbers, references):
+        numbers = [row[i] for i in positions]
+        for i, number, reference in zip(positions, numbers, references):
             row[i] = Ref(reference[number])
         out = f(carry, structure.unflatten(row))
-        for i, number, reference in zip(places, numbers, references):
+        for i, number, reference in zip(positions, numbers, references):
             reference[number] = row[i].get()
         return out
     return step, structure.unflatten(leaves)

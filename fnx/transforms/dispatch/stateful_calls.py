@@ -45,11 +45,11 @@ def values_of_references(arguments: Any, mapped: Sequence[bool] | None = None,
         ArgumentError: a reference occurs twice.
     """
     leaves, structure = tree.flatten(arguments)
-    given = list(leaves)
+    originals = list(leaves)
     references: list[State] = []
     for i, x in enumerate(leaves):
         if isinstance(x, State) and (mapped is None or mapped[i]):
-            first = next((j for j, other in enumerate(given[:i]) if x is other), None)
+            first = next((j for j, other in enumerate(originals[:i]) if x is other), None)
             if first is not None:
                 error = ArgumentError(
                     f"expected each reference as one argument, got a {x.aval} at both "
