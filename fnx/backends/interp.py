@@ -17,7 +17,6 @@ from fnx.backends.device.base import CommandBuffer
 from fnx.backends.device.hcq import (
     Command,
     Commands,
-    HostDevice,
     HostStorage,
     QueuedBranch,
     QueuedLoop,
@@ -30,6 +29,7 @@ from fnx.backends.device.hcq import (
     run_linalg,
     run_sort,
 )
+from fnx.backends.device.host import HostDevice
 from fnx.core.ir import accessors, build_calls, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.kernel_code import KernelCode

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fnx.core.support.errors import ModelError
+from fnx.core.support.file_map import FileMap
 from fnx.core.support.process import lazy_import
 from fnx.onnx.types import Value, dtype_of, held
 
@@ -25,7 +25,7 @@ class TensorReader:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.files: dict[Path, mmap.mmap] = {}
+        self.files: dict[Path, FileMap] = {}
 
     def value(self, proto: Any) -> Value:
         """Return the elements of a tensor, read-only.
@@ -77,7 +77,7 @@ class TensorReader:
             return np.zeros(tuple(proto.dims), t)
         return np.frombuffer(file, t, count, start).reshape(tuple(proto.dims))
 
-    def _mapped(self, name: str, location: str) -> mmap.mmap:
+    def _mapped(self, name: str, location: str) -> FileMap:
         """Return the memory of a file with external data, which must lie below the folder."""
         if self.folder is None:
             raise ModelError(f"expected a path, got a model in memory whose tensor {name!r} is in "
@@ -90,7 +90,7 @@ class TensorReader:
         if path not in self.files:
             try:
                 with path.open("rb") as file:
-                    self.files[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    self.files[path] = FileMap.of(file, str(path))
             except (OSError, ValueError) as e:
                 raise ModelError(f"expected a file with the data of tensor {name!r}: {e}"
                                  ) from None

@@ -128,8 +128,12 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
 def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True) -> Any:
     """Load the tree that ``save`` wrote, or a file of the same format from another program.
 
-    Arrays use the memory-mapped file in place, without a copy, if their alignment in it allows; so
-    do not overwrite a file that is in use (``save`` does not: it replaces it).
+    Loading reads no elements, except for checksums (``verify``) and booleans: arrays are read when
+    they are used. Those that lie at a multiple of 64 bytes in the file, as ``save`` aligns large
+    ones, are used in the mapped file, without a copy; others are copied at their first use, and a
+    device with memory of its own gets its copy at once, in pieces. Do not write to a file that is
+    in use (``save`` does not: it replaces it). At a first use that is an error; what is used in
+    place would change, and the process would end if the file is cut.
 
     Args:
         path: of a ``.safetensors`` or ``.npz`` file.

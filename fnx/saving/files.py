@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import mmap
 import os
 import re
 import stat
@@ -21,6 +20,7 @@ import numpy as np
 
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.support.errors import CheckpointError, MissingPathError, check_folder
+from fnx.core.support.file_map import FileMap
 from fnx.core.support.name_hints import suggestion
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -111,8 +111,7 @@ class MappedFile:
                 self.fail(0, "a regular file", "a folder, pipe or device")
             self.size = info.st_size
             self.memory: NDArray = np.frombuffer(
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b"",
-                np.uint8)
+                FileMap.of(file, path) if self.size else b"", np.uint8)
 
     def bytes(self, start: int, stop: int, what: str) -> Any:
         """Return bytes of the file."""

@@ -229,7 +229,7 @@ def _upload(value: NDArray) -> Any:
 _eager = EagerEvaluator(lambda fn, _, device, lines: link(fn, get_device(device), frozenset()),
                         _upload, lambda nbytes: _configured_device().zeros(nbytes))
 storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _configured_device().synchronize(),
-                      lambda value: _configured_device().borrow(value))
+                      lambda value, check: _configured_device().borrow(value, check))
 
 __all__ = [
     "copy_result_to",

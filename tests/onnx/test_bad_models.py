@@ -78,6 +78,8 @@ def external(folder: Path, **entries: Any) -> Path:
 
 def test_external_data_are_mapped(tmp_path: Path) -> None:
     f = fnx.onnx.load(external(tmp_path))
+    assert all(type(x._storage).__name__ in ("BorrowedStorage", "UnreadStorage")
+               for x in f.params.values())
     np.testing.assert_allclose(f(load_tests.X), load_tests.EXPECTED, rtol=1e-5, atol=1e-6)
 
 

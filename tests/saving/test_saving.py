@@ -117,6 +117,41 @@ def test_large_arrays_are_used_where_they_are_mapped(path: Path) -> None:
     assert equal(fnx.load(path), tree)
 
 
+def _sparse_file(path: Path, shift: int) -> None:
+    """Write 8 GB of zeros, without taking that space on the disk; the data begin at 64 n + shift.
+    """
+    size = 1 << 30
+    header = json.dumps({f"w{i}": {"dtype": "F32", "shape": [1 << 18, 1 << 10],
+                                   "data_offsets": [i * size, (i + 1) * size]}
+                         for i in range(8)} |
+                        {"b": {"dtype": "F32", "shape": [3],
+                               "data_offsets": [8 * size, 8 * size + 12]}}).encode()
+    header += b" " * (-(8 + len(header)) % 64 + shift)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.seek(8 * size, os.SEEK_CUR)
+        file.write(np.arange(3, dtype=np.float32).tobytes())
+
+
+@pytest.mark.parametrize("shift", [0, 8])
+def test_loading_reads_no_element(tmp_path: Path, shift: int) -> None:
+    """A file as other writers align it (8 bytes) is loaded as fast, and copied when it is used."""
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    path = tmp_path / "large.safetensors"
+    _sparse_file(path, shift)
+    before = resident()
+    loaded = fnx.load(path)
+    row = fnx.jit(lambda w, i: w[i].sum() + 1)
+    assert row(loaded["w3"], 70_000) == 1 if shift == 0 else loaded["w3"].shape[0] == 1 << 18
+    assert list(loaded["b"] * 2) == [0, 2, 4]
+    assert resident() - before < 1 << 28
+    path.write_bytes(b"")
+    if shift:
+        with pytest.raises(CheckpointError, match="as it was when it was loaded"):
+            row(loaded["w1"], 0)
+
+
 def test_others_read_it(tmp_path: Path) -> None:
     tree = state()
     fnx.save(tmp_path / "x.npz", tree)

@@ -32,7 +32,6 @@ from fnx.backends.device.cost_model import estimate_ns
 from fnx.backends.device.hcq import (
     Command,
     Commands,
-    HostDevice,
     HostStorage,
     PooledCommandBuffer,
     QueuedBranch,
@@ -43,6 +42,7 @@ from fnx.backends.device.hcq import (
     slots_of,
     to_signed,
 )
+from fnx.backends.device.host import HostDevice
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.host_cpu import cache_bytes
 from fnx.backends.llvm.kernel_cache import KernelCache, LinkedKernel

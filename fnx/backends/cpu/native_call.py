@@ -22,7 +22,8 @@ from typing import Any
 
 from fnx.backends.cpu import call_entry, layout
 from fnx.backends.device.allocator import BlockOwner, Pool
-from fnx.backends.device.hcq import BorrowedStorage, HostStorage
+from fnx.backends.device.hcq import HostStorage
+from fnx.backends.device.host import BorrowedStorage
 from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 from fnx.core.array.array import Array
 from fnx.core.ir.native_call import UNBOUND, NativeCall

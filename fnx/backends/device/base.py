@@ -133,8 +133,13 @@ class DeviceBase(ABC):
         """Allocate memory that is zero without being written. None if it has to be written."""
         return None
 
-    def borrow(self, value: np.ndarray[Any, Any]) -> DeviceStorage | None:
-        """Wrap the memory of an array in a storage. None if the device needs it elsewhere."""
+    def borrow(self, value: np.ndarray[Any, Any], check: Callable[[], None] | None = None
+               ) -> DeviceStorage | None:
+        """Wrap the memory of an array in a storage. None if the device needs it elsewhere.
+
+        ``check``: if the device can read it, but not in place, the storage copies it when it is
+        first used, after this check, which may raise.
+        """
         return None
 
     @abstractmethod

@@ -12,7 +12,6 @@ it until the number is reached. So calls in flight, threads and re-entrant calls
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -22,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.device.allocator import ALIGNMENT, BlockOwner, Pool, PoolBlock, size_class
-from fnx.backends.device.base import CommandBuffer, DeviceBase, DeviceStorage
+from fnx.backends.device.allocator import BlockOwner, Pool, PoolBlock, size_class
+from fnx.backends.device.base import CommandBuffer, DeviceStorage
 from fnx.core.ir import accessors, dtypes, op_args, ops
 from fnx.core.ir.linalg import apply_routine
 from fnx.core.ir.numpy_semantics import fft_step, sort_operands
@@ -441,43 +440,3 @@ class HostStorage(DeviceStorage):
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
             value = np.ascontiguousarray(value)  # the memory of a NumPy scalar is temporary
         ctypes.memmove(self.ptr, value.__array_interface__["data"][0], self.nbytes)
-
-
-class BorrowedStorage(HostStorage):
-    """A storage in the memory of a foreign NumPy array, ``owner``: read, never written."""
-
-    __slots__ = ("owner",)
-    owner: np.ndarray[Any, Any]
-
-
-def borrow_array(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
-    """Wrap the memory of an array in a storage, if its layout and alignment are what kernels
-    expect.
-    """
-    address: int = value.__array_interface__["data"][0]
-    if not value.flags.c_contiguous or address % ALIGNMENT and value.size:
-        return None
-    storage = BorrowedStorage()
-    storage.ptr, storage.nbytes, storage.owner = address, value.nbytes, value
-    storage.timeline, storage.is_aliased = 0, True
-    return storage
-
-
-class HostDevice(DeviceBase):
-    """A device that uses host memory."""
-
-    allocate: Callable[[Iterable[int | SharedBlock]], list[HostStorage]]
-
-    def results(self, sizes: Sequence[int]) -> Callable[[], list[HostStorage]]:
-        """Return a function that allocates the results of a call."""
-        return functools.partial(self.allocate, group_small_results(sizes))
-
-    def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
-        """Copy an array to a new storage."""
-        storage = self.allocate((value.nbytes,))[0]
-        storage.fill(value)
-        return storage
-
-    def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
-        """Wrap the memory of an array, if its layout allows."""
-        return borrow_array(value)

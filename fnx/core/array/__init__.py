@@ -21,7 +21,8 @@ are indexed.
 **Memory of other libraries** (zero_copy.py, dlpack.py). A storage may borrow NumPy memory: it keeps
 the memory alive and never writes it; the address has to be a multiple of 64. ``asarray`` borrows
 only memory that nobody can write (views of Arrays, bytes); ``from_dlpack`` borrows any. ``load``
-borrows the pages of the file, in which ``save`` aligns large arrays.
+and ``onnx.load`` borrow the pages of the file (core/support/file_map.py), in which ``save`` aligns
+large arrays; what is not aligned there is copied when a kernel or a reader asks for its address.
 
 **Devices** (placement.py, fnx/device_transfer.py). ``device_put(x, device)`` commits an array: what
 is computed from it runs on that device and is committed, too, as are results of ``jit(device=)``.

@@ -66,8 +66,9 @@ class Evaluator(Protocol):
 evaluate: Evaluator = cast(Evaluator, _not_registered)
 # NumPy data -> storage with a copy of it.
 put: Callable[[NDArray], Any] = _not_registered
-# NumPy data -> storage that shares its memory and keeps it alive; None if it must be copied.
-borrow: Callable[[NDArray], Any | None] = _not_registered
+# NumPy data -> storage that shares its memory and keeps it alive; None if it must be copied. With
+# a check: a storage that copies it when it is first used, after the check.
+borrow: Callable[[NDArray, Callable[[], None] | None], Any | None] = _not_registered
 
 
 # Waits until all submitted work is done, including work whose results nobody reads.
@@ -77,7 +78,8 @@ finish: Callable[[], None] = _not_registered
 def set_evaluator(evaluator: Evaluator,
                   copier: Callable[[NDArray], Any],
                   waiter: Callable[[], None] | None = None,
-                  borrower: Callable[[NDArray], Any | None] | None = None) -> None:
+                  borrower: Callable[[NDArray, Callable[[], None] | None], Any | None] | None = None
+                  ) -> None:
     """Register how arrays are stored and evaluated.
 
     Args:
@@ -85,7 +87,8 @@ def set_evaluator(evaluator: Evaluator,
             outlived its trace; evaluators call ``trace.close`` first, which raises for it.
         copier: NumPy array (of a supported dtype, any strides) -> storage with a copy of it.
         waiter: returns when the device has finished all submitted work; None: unchanged.
-        borrower: NumPy array -> storage in its memory, or None if it must be copied.
+        borrower: NumPy array, None -> storage in its memory, or None if it must be copied; with a
+            check in the place of None, a storage that checks and copies when it is first used.
     """
     global evaluate, put, finish, borrow
     evaluate, put, finish, borrow = evaluator, copier, waiter or finish, borrower or borrow
