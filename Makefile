@@ -28,7 +28,7 @@ test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in p
 
 test-torch: $(VENV)/torch.stamp  ## PyTorch modules compiled by fnx: installs PyTorch first
 	$(BIN)/python -m pytest tests/torch "tests/test_guide.py::test_the_code_of_a_page_runs[torch]" \
-		$(ARGS)
+		tests/test_generated_pages.py $(ARGS)
 
 conditions: $(VENV)/test.stamp  ## the suite as on other machines; ARGS="busy bare --times 2"
 	$(BIN)/python scripts/suite_conditions.py $(ARGS)

@@ -3,7 +3,7 @@
     python scripts/onnx_conformance.py                 counts, and each test that does not pass
     python scripts/onnx_conformance.py resize gather   only tests whose names contain one of these
     python scripts/onnx_conformance.py --jit           each model inside of jit, too
-    python scripts/onnx_conformance.py --table         the covered operators, for docs/guide/onnx.md
+    python scripts/onnx_conformance.py --table         operators with rows, functions, or neither
 
 A test is failed if values, shape or type of a result differ, or if the error is no ModelError; it
 is refused if that error says what fnx lacks. Texts, and operators of ai.onnx.ml and the training

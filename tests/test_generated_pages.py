@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import fnx
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,10 +23,12 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_the_table_of_settings_is_current() -> None:
-    write_settings = script("write_settings")
-    assert write_settings.PAGE.read_text() == write_settings.page(), \
-        "run python scripts/write_settings.py"
+@pytest.mark.parametrize("name", ["write_settings", "write_onnx_ops", "write_aten_ops"])
+def test_a_generated_page_is_current(name: str) -> None:
+    if name == "write_aten_ops":
+        pytest.importorskip("torch")
+    writer = script(name)
+    assert writer.PAGE.read_text() == writer.page(), f"run python scripts/{name}.py"
 
 
 def test_the_package_says_what_it_is() -> None:
