@@ -141,7 +141,6 @@ def dot_product_attention(
     for test in tests:
         if test is not None:
             scores = jnp.where(test, scores, masked_score)
-    scores = scores.astype("float32")
     weights = softmax(scores, -1).astype(k.dtype).reshape(batch, groups, -1, t, s)
     out = jnp.einsum("bghts,bsgd->btghd", weights, v).reshape(batch, t, heads, features)
     if lengths[0] is not None:

@@ -148,3 +148,13 @@ def test_activations_of_whole_numbers_have_the_types_of_jax() -> None:
 def test_standardize_of_numbers_far_from_0() -> None:
     x = np.array([0.25, 1.0, 2.5], np.float32)
     np.testing.assert_allclose(nn.standardize(x + 1e4), nn.standardize(x), rtol=2e-3)
+
+
+def test_attention_in_float64_has_its_precision() -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 6, 2, 4))
+    scores = np.einsum("bthd,bshd->bhts", q, k) / 2
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    with fnx.enable_x64():
+        got = nn.dot_product_attention(q, k, v)
+    np.testing.assert_allclose(got, np.einsum("bhts,bshd->bthd", weights, v), rtol=1e-12)
