@@ -8,8 +8,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-torch conditions tiny attack matrix compare compare-part libraries lint \
-	notebooks docs bench goals sweep programs precision gpu-check race-check device-laws web versions \
+.PHONY: demo test test-torch conditions tiny attack matrix compare compare-part libraries models \
+	lint notebooks docs bench goals sweep programs precision gpu-check race-check device-laws web versions \
 	neighbours clean help
 .NOTPARALLEL:  # one environment, so one pip at a time
 .DELETE_ON_ERROR:
@@ -64,6 +64,9 @@ libraries: $(VENV)-libraries/stamp  ## 28 libraries on fnx and on JAX; ARGS="opt
 	$(VENV)-libraries/bin/python scripts/library_tests.py $(TESTS)
 	$(VENV)-libraries/bin/python scripts/libraries.py $(ARGS)
 
+models: $(VENV)-models/stamp  ## 30 models against PyTorch, onnxruntime; ARGS="--resume"
+	$(VENV)-models/bin/python scripts/models.py $(ARGS)
+
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(ARGS)
@@ -113,8 +116,8 @@ $(VENV)-neighbours/bin/python:
 	$(PYTHON) -m venv $(VENV)-neighbours
 
 clean:  ## remove the virtual environment and all files made by tools
-	rm -rf $(VENV) $(VENV)-neighbours $(VENV)-libraries build *.egg-info .mypy_cache .ruff_cache \
-		.pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-neighbours $(VENV)-libraries $(VENV)-models build *.egg-info .mypy_cache \
+		.ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -125,6 +128,12 @@ $(VENV)-libraries/stamp: scripts/libraries.toml pyproject.toml
 	$(VENV)-libraries/bin/python scripts/libraries.py --requirements > $(VENV)-libraries/wanted.txt
 	$(VENV)-libraries/bin/python -m pip install --quiet --editable . -r \
 		$(VENV)-libraries/wanted.txt
+	@touch $@
+
+# torchvision belongs to one version of torch, and no other environment needs the two.
+$(VENV)-models/stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-models
+	$(VENV)-models/bin/python -m pip install --quiet --editable '.[models]'
 	@touch $@
 
 # One stamp for each extra of pyproject.toml, renewed when that file changes.
