@@ -8,9 +8,9 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-torch conditions tiny attack matrix compare compare-part libraries models \
-	lint notebooks docs bench goals sweep programs precision gpu-check race-check device-laws web versions \
-	neighbours clean help
+.PHONY: demo test test-torch conditions tiny attack matrix compare compare-part \
+	libraries models lint notebooks docs bench goals sweep programs precision \
+	gpu-check race-check device-laws web versions neighbours clean help
 .NOTPARALLEL:  # one environment, so one pip at a time
 .DELETE_ON_ERROR:
 
