@@ -101,7 +101,8 @@ class Profile(Generic[R]):
         self.runs, self.lost, self.seconds, self.result = list(runs), lost, seconds, result
         self.workers, self.compilation = workers, 0
         self._stop: Callable[[], RunTrace] | None = None
-        self._begun = 0.0
+        self._begun = self._cpu_begun = 0.0
+        self._cpu = 0  # nanoseconds of processor time of the thread that opened it
 
     # ---- a block
 
@@ -111,7 +112,7 @@ class Profile(Generic[R]):
             raise ArgumentError("expected a profile that is not open", hint="make another one")
         self._stop = record()
         events.listeners["duration"].append(self._note_compilation)
-        self._begun = time.perf_counter()
+        self._begun, self._cpu_begun = time.perf_counter(), time.thread_time()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -124,6 +125,7 @@ class Profile(Generic[R]):
                 storage.finish()
         finally:
             self.seconds = time.perf_counter() - self._begun
+            self._cpu = round((time.thread_time() - self._cpu_begun) * 1e9)
             if self._note_compilation in events.listeners["duration"]:
                 events.listeners["duration"].remove(self._note_compilation)
             self.runs, self.lost, self.workers = stop()
@@ -163,10 +165,20 @@ class Profile(Generic[R]):
         after = round((self._begun + self.seconds) * 1e9) - self.runs[-1].stop if self.runs else 0
         after = min(left, max(0, after))
         between = min(left - after, max(0, between - compilation))
-        return {"before the first kernel: Python, waking workers": left - after - between,
-                "between submissions: Python": between,
-                "after the last kernel: until the result was seen": after,
+        before, idle = left - after - between, min(left, self._idle)
+        in_before, in_between = min(before, idle), min(between, max(0, idle - before))
+        return {"before the first kernel: Python, waking workers": before - in_before,
+                "between submissions: Python": between - in_between,
+                "after the last kernel: until the result was seen":
+                    after - max(0, idle - in_before - in_between),
+                "idle: waiting for a processor that others use, for a lock, or asleep": idle,
                 "tracing and compiling, in the first call of a signature": compilation}
+
+    @property
+    def _idle(self) -> int:
+        """Nanoseconds outside of submissions in which the calling thread did not run."""
+        ran = max(0, self._cpu - (self.busy[0] if self.runs else 0))
+        return max(0, self.outside - ran)
 
     @property
     def busy(self) -> list[int]:
