@@ -191,7 +191,8 @@ def preprocess(fn: UOp, device: DeviceLike) -> UOp:
     the schedules that a search finds."""
     op_kinds = ops_and_dtypes([fn])
     if ops.SCAN in op_kinds:
-        fn = loop_fission.split_scans(fn)
+        in_cache = device.target.kind == "host"  # other devices are busy with many steps only
+        fn = loop_fission.split_scans(fn, config.strip_bytes if in_cache else None)
     return _apply_search(fn, device) if ops.CALL in op_kinds and _is_searched(fn) else fn
 
 

@@ -187,6 +187,9 @@ FIELDS = {
     "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
                          "maximum size that a scan may keep of all steps to hoist work out of "
                          "them"),
+    "strip_bytes": Field(Number(0, _TERA), 1 << 20, None, "code",
+                         "size of what a scan on the CPU keeps for hoisted work, above which it "
+                         "runs by strips of steps"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
                         "maximum seconds that a wait may take; 0 means no limit"),
 }
@@ -236,6 +239,7 @@ class Config:
     idle_seconds: float
     unfused: str
     hoist_bytes: int
+    strip_bytes: int
     search: float
     time_limit: float
     mode: tuple[Any, ...]

@@ -10,7 +10,8 @@ makes a body of k calls of the body.
 
 Before lowering (loop_fission.py), what a step of a SCAN does not need its carries for is done for
 all steps at once: x_t @ w ahead of the loop; dw = sum of x_t^T g_t after it, each as one product,
-if it pays (fission_analysis.py) and fits ``config.hoist_bytes``. Loop invariants are hoisted, too;
+if it pays (fission_analysis.py) and fits ``config.hoist_bytes``; by strips of steps, if it does not
+fit a cache (strip_mining.py). Loop invariants are hoisted, too;
 an array that all steps multiply with is transposed once if the product reads it so
 (transpose_invariants.py); results without readers are dropped (dead_carry_elimination.py). Nothing
 leaves a WHILE or COND, nor a loop with checkpoints: it leaves the loop of each segment.

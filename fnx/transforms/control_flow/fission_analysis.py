@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from fnx.core.ir import ops
+from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, consumers, toposort
 
 MIN_WORK = 8192  # of a node in a step: elements reduced, or total elementwise cost
@@ -61,25 +62,36 @@ def carry_free_nodes(outs: Sequence[UOp], consts: Container[UOp], xs: Container[
 def select_hoisted(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, bool]:
     """Select the fewest free nodes worth hoisting; map each to whether it depends on the step.
 
-    A cheap node moves along with its operands, unless the step reads those in any case.
+    A cheap node moves along with its operands, unless the step reads those in any case. Invariants
+    that an inner loop reads are arrays in memory, so they move, too.
     """
     order = toposort(outs)
     readers, roots = consumers(order), set(outs)
+    of_inner_loops = {s for n in order if n.op in (ops.SCAN, ops.WHILE)
+                      for s in _permuted_invariants(n, free)}
     hoisted: set[UOp] = set()
     for n in order:
-        if n in free and n.src and (is_expensive(n) or n.op in _MOVES_ALONG
-                                    and any(s in hoisted for s in n.src)):
+        if n in free and n.src and (is_expensive(n) or n in of_inner_loops or
+                                    n.op in _MOVES_ALONG and any(s in hoisted for s in n.src)):
             hoisted.add(n)
 
     def is_read(n: UOp) -> bool:
         return n in roots or any(r not in hoisted for r in readers[n])
 
     while True:
-        stay = {n for n in hoisted if not is_expensive(n)
+        stay = {n for n in hoisted - of_inner_loops if not is_expensive(n)
                 and any(s in hoisted and is_read(s) for s in n.src)}
         if not stay:
             return {n: free[n] for n in order if n in hoisted and is_read(n)}
         hoisted -= stay
+
+
+def _permuted_invariants(loop: UOp, free: Mapping[UOp, bool]) -> list[UOp]:
+    """Return the operands of an inner loop that are computed, or copied in another order, from
+    invariants of the outer one."""
+    consts, _, _ = (op := OpBodies(loop)).split(op.operands)
+    return [c for c in consts if free.get(c) is False and c.src and any(
+        n.op in ops.ELEMENTWISE or n.op in (ops.PERMUTE, ops.REDUCE) for n in toposort([c]))]
 
 
 # ---- after the loop -----------------------------------------------------------------------------

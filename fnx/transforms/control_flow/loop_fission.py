@@ -10,10 +10,11 @@
     after   SCAN  hs_t = h, h' = f(h, x_t);  hs @ v             one product
 
 Moving a node must pay (fission_analysis.py), and the values stored for all steps, intermediates
-included, must fit ``config.hoist_bytes``. Loop-invariant values are computed once. Nothing moves
-out of a WHILE or COND, effects do not move, and nothing moves out of a checkpointed loop, whose
-memory is bounded; it moves out of the loop of each segment instead. Dead results and carries are
-dropped.
+included, must fit ``config.hoist_bytes``. Where they do not fit a cache, the loop runs by strips
+of steps, and they are stored for one strip (strip_mining.py). Loop-invariant values are computed
+once. Nothing moves out of a WHILE or COND, effects do not move, and nothing moves out of a
+checkpointed loop, whose memory is bounded; it moves out of the loop of each segment instead. Dead
+results and carries are dropped.
 
 >>> from fnx.core.ir import dtypes
 >>> c, x, w = (build.param(i, dtypes.float32, (64, 64)) for i in (1, 2, 0))
@@ -49,11 +50,18 @@ from fnx.transforms.control_flow.fission_analysis import (
     tail_inputs,
     term_inputs,
 )
+from fnx.transforms.control_flow.strip_mining import fits_strip, steps_per_strip, strip_mine
 from fnx.transforms.control_flow.transpose_invariants import strided_operands
 
 
-def split_scans(fn: UOp) -> UOp:
-    """Apply loop fission to all SCANs of a FUNCTION, including those in bodies."""
+def split_scans(fn: UOp, strip_bytes: int | None = None) -> UOp:
+    """Apply loop fission to all SCANs of a FUNCTION, including those in bodies.
+
+    Args:
+        fn: a FUNCTION.
+        strip_bytes: the size of the values stored for steps above which a SCAN runs by strips
+            (strip_mining.py); None: none does.
+    """
     bodies = toposort([fn], into_functions=True)
     steps = [n.src[0] for n in bodies if n.op is ops.SCAN]
     if not steps:
@@ -65,30 +73,40 @@ def split_scans(fn: UOp) -> UOp:
             outs = substitute(body.src, rewritten)
             if body in in_steps:
                 outs = _inline_calls(outs)
-            rewritten[body] = body.with_operands(tuple(_rewrite_scans(outs)))
+            rewritten[body] = body.with_operands(tuple(_rewrite_scans(outs, strip_bytes)))
     return rewritten[fn]
 
 
-def _rewrite_scans(outs: Sequence[UOp]) -> list[UOp]:
+def _rewrite_scans(outs: Sequence[UOp], strip_bytes: int | None) -> list[UOp]:
     """Rewrite the SCANs under ``outs``, except those in bodies."""
     def split(node: UOp, src: tuple[UOp, ...]) -> list[UOp] | None:
         if node.op is not ops.SCAN or node.arg.length < 2 or node.arg.checkpoint:
             return None
-        return _ScanFission(node.with_operands(src)).results()
+        scan = node.with_operands(src)
+        fission = _ScanFission(scan, config.hoist_bytes, strip_bytes)
+        results = fission.results()
+        steps = strip_bytes is not None and steps_per_strip(
+            node.arg.length, fission.stored_bytes, strip_bytes)
+        if not steps:
+            return results
+        return strip_mine(
+            scan, steps, lambda strip: _ScanFission(strip, config.hoist_bytes, strip_bytes)
+            .results(), lambda strips: _ScanFission(strips, 0, None).results())  # invariants only
     return replace_results(eliminate_dead_carries(outs), split)
 
 
 class _ScanFission:
-    """Fission of one SCAN. ``consts`` and ``xs`` map PARAMs of the body to its operands."""
+    """Fission of one SCAN, which stores at most ``max_bytes`` for its steps. ``consts`` and ``xs``
+    map PARAMs of the body to its operands."""
 
-    def __init__(self, node: UOp) -> None:
+    def __init__(self, node: UOp, max_bytes: int, strip_bytes: int | None) -> None:
         op = OpBodies(node)
         consts, self.inits, xs = op.split(op.operands)
         self.node, self.arg, self.outs = node, node.arg, op.steps[0].src
         self.params = op.params([consts, self.inits, xs])
         const_params, self.carries, rows = op.split(self.params)
         self.consts, self.xs = dict(zip(const_params, consts)), dict(zip(rows, xs))
-        self.bytes_left = config.hoist_bytes
+        self.bytes_left, self.strip_bytes = max_bytes, strip_bytes
         self.charged: set[UOp] = set()
 
     def results(self) -> list[UOp]:
@@ -109,6 +127,12 @@ class _ScanFission:
             out[i] = _add_all([out.get(i, self.inits[i]),
                                *[self._sum_over_steps(term, stacked) for term in moved_terms]])
         return [out[o] for o in range(len(self.outs))]
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes a step that are stored only as work moves out of the loop."""
+        return sum(math.prod(n.shape) * n.dtype.itemsize for n in self.charged.difference(
+            self.outs[len(self.carries):]))
 
     def fits(self, nodes: Iterable[UOp]) -> bool:
         """Whether nodes can be stored for all steps; if so, charge them to the budget."""
@@ -134,8 +158,13 @@ class _ScanFission:
         free = carry_free_nodes(outs, self.consts, self.xs)
         moved = select_hoisted(outs, free)
         fixed = [n for n, per_step in moved.items() if not per_step]
-        stepped = [n for n, per_step in moved.items() if per_step and self.fits(
-            [n, *[below for below in toposort([n]) if free[below] and is_expensive(below)]])]
+        stepped = []
+        for n in [n for n, per_step in moved.items() if per_step]:
+            costly = [below for below in toposort([n]) if free[below] and is_expensive(below)]
+            has_reduction = any(below.op is ops.REDUCE for below in costly)
+            if (has_reduction or self.strip_bytes is None or fits_strip(n, self.strip_bytes)) \
+                    and self.fits([n, *costly]):
+                stepped.append(n)
         new = dict(zip(fixed, substitute(fixed, self.consts)))
         new.update(zip(stepped, self._batch_over_steps(stepped, {})))
         return substitute(outs, {n: self.add(n, value, moved[n]) for n, value in new.items()})

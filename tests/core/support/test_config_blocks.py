@@ -21,7 +21,7 @@ from fnx.core.support.config import FIELDS, config, override
 OTHERS: dict[str, Any] = {
     "x64": True, "truncate": True, "check": "nan", "check_index": True, "tracebacks": "all",
     "device": "interp", "disable_jit": True, "no_tracing": True, "search": 1.0,
-    "hoist_bytes": 1, "time_limit": 9.0}
+    "hoist_bytes": 1, "strip_bytes": 1, "time_limit": 9.0}
 
 
 def test_tasks_have_settings_of_their_own() -> None:
