@@ -8,6 +8,9 @@
     pictures.py         which device holds what, as text
     shard_map.py        functions of shards, with collectives over the axes of a mesh
     pmap.py             the same over one axis of devices
+    topology.py         models of the links between devices
+    comms.py            what a program costs on a mesh, without its devices
+    plan.py             a search for shardings by that cost
 
 The devices of one process share memory: a sharded array is one buffer with its sharding as
 metadata (docs/distributed.md).
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING
 from fnx.core.array.placement import set_propagation
 from fnx.core.support.errors import lazy_module
 from fnx.sharding import jit_shardings, propagation
+from fnx.sharding.comms import comms, comms_of
 from fnx.sharding.constraints import reshard, with_sharding_constraint
 from fnx.sharding.mesh import (
     AbstractMesh,
@@ -35,18 +39,23 @@ from fnx.sharding.named_sharding import (
     Sharding,
     SingleDeviceSharding,
 )
+from fnx.sharding.plan import plan
 from fnx.sharding.pmap import pmap
 from fnx.sharding.shard_map import shard_map
+from fnx.sharding.topology import TOPOLOGIES, Level, Topology
+from fnx.transforms.inspect.lowering import register_comms
 from fnx.transforms.jit import register_sharded
 
 __all__ = [
-    "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "PartitionSpec", "Sharding",
-    "SingleDeviceSharding", "get_abstract_mesh", "get_mesh", "make_mesh", "pmap", "reshard",
-    "set_mesh", "shard_map", "use_abstract_mesh", "with_sharding_constraint",
+    "TOPOLOGIES", "AbstractMesh", "AxisType", "Level", "Mesh", "NamedSharding", "PartitionSpec",
+    "Sharding", "SingleDeviceSharding", "Topology", "comms", "get_abstract_mesh", "get_mesh",
+    "make_mesh", "plan", "pmap", "reshard", "set_mesh", "shard_map", "use_abstract_mesh",
+    "with_sharding_constraint",
 ]
 
 set_propagation(propagation.commit_results)
 register_sharded(jit_shardings.sharded_jit)
+register_comms(comms_of)
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(__name__, __all__)

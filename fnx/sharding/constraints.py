@@ -76,13 +76,16 @@ def move(x: Array, sharding: Sharding) -> Array:
 def constrain(x: Array, sharding: Sharding) -> Array:
     """Return x with a sharding: moved, or in a traced function with a constraint."""
     sharding.shard_shape(x._shape)
-    if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh) or \
-            sharding.num_devices == 1:
+    if not isinstance(sharding, NamedSharding) or sharding.num_devices == 1:
         return x
-    if not scope.is_open() and x._storage is not None:
-        return move(x, sharding)
-    placement_for(sharding)
-    devices = ", ".join([f"{d.platform}:{d.id}" for d in sharding.mesh.devices.flat])
+    devices = "no devices"  # of an abstract mesh: for plans (comms.py)
+    if isinstance(sharding.mesh, Mesh):
+        if not scope.is_open() and x._storage is not None:
+            return move(x, sharding)
+        placement_for(sharding)
+        devices = ", ".join([f"{d.platform}:{d.id}" for d in sharding.mesh.devices.flat])
+    elif not scope.is_open():
+        return x
     label = f"{_LABEL}{sharding!r} on {devices})"
     _constraints[label] = sharding
     node = x._node

@@ -26,7 +26,7 @@ from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import PlacementError
 from fnx.sharding.constraints import constraint_of, placement_for
-from fnx.sharding.mesh import AbstractMesh
+from fnx.sharding.mesh import AbstractMesh, Mesh
 from fnx.sharding.named_sharding import (
     NamedSharding,
     PartitionSpec,
@@ -82,7 +82,8 @@ def _placements(function: UOp, placement: Placement | None, ins: Sequence[Placem
 def _result_shardings(function: UOp, ins: Sequence[Sharding | None]) -> list[Sharding | None]:
     constraints = [constraint_of(node) for node in toposort([function], into_functions=True)
                    if node.op is ops.FUNCTION]
-    named = [s for s in (*ins, *constraints) if isinstance(s, NamedSharding)]
+    named = [s for s in (*ins, *constraints)
+             if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
     if not named:
         return [None] * len(function.src)
     mesh = named[0].mesh
@@ -142,7 +143,8 @@ class _Walk:
         bodies = OpBodies(node)
         if not bodies.steps:
             return []
-        if (constraint := constraint_of(bodies.steps[0])) is not None:
+        constraint = constraint_of(bodies.steps[0])
+        if isinstance(constraint, NamedSharding) and isinstance(constraint.mesh, Mesh):
             return [constraint._partitions(len(bodies.operands[0].shape))]
         consts, carries, rest = bodies.split([self._of.get(x, ()) for x in bodies.operands])
         is_scan = node.op is ops.SCAN

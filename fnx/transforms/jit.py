@@ -322,7 +322,9 @@ class Jitted(Transformed[P, R_co]):
         IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
         program with them."""
         arrays, key = self._arguments.key(args, kwargs, shapes=True)
-        return self._lowering(self._find_trace(key, args, kwargs).value, key, len(args), arrays)
+        lowering = self._lowering(self._find_trace(key, args, kwargs).value, key, len(args), arrays)
+        lowering.arguments = tuple(arrays)
+        return lowering
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
         """Trace this signature: the types of arguments and results, the graph, and how to lower it.

@@ -4,7 +4,8 @@
     after   SCAN of 10     SCAN of 100   c' = f(c, x_t)
 
 What loop fission moves out of the inner loop is stored for the steps of one strip, so that its
-memory is bounded and stays in a cache. A length without a divisor of at least MIN_STEPS stays whole.
+memory is bounded and stays in a cache. A length without a divisor of at least MIN_STEPS stays
+whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fnx.core.ir import build, build_calls
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, copy_locs
 
-MIN_STEPS = 8  # of a strip: what is computed for them at once has this many times the rows of a step
+MIN_STEPS = 8  # of a strip: a product for all of them has this many times the rows of a step
 
 
 def steps_per_strip(length: int, step_bytes: int, max_bytes: int) -> int | None:

@@ -67,6 +67,14 @@ class KernelInfo(Record):
     loop: str = ""
 
 
+_comms_reports: list[Callable[..., Any]] = []
+
+
+def register_comms(report: Callable[[UOp, Sequence[Any], Any], Any]) -> None:
+    """Register what reports the collectives of a graph for arguments with shardings."""
+    _comms_reports.append(report)
+
+
 _STEP_OF = {None: "graph", "stablehlo": "graph", "mlir": "graph", "hlo": "simplified"}
 
 
@@ -82,6 +90,7 @@ class Lowering(SignatureInfo):
         milliseconds: times of the trace, of each pass, of LLVM (which runs concurrently with the
             passes) and of linking.
         steps: the names that ``show`` accepts.
+        arguments: the leaves of the arguments of ``lower``.
         passes: every pass of the compiler with its input and output.
     """
 
@@ -98,7 +107,7 @@ class Lowering(SignatureInfo):
         self._code, self._device, self._lines = lowered.code, device, lowered.lines
         self._rerun_passes, self._input_names = rerun, inputs
         self._name, self._record_calls, self._limits = name, record_calls, limits
-        self.steps = tuple(STEPS)
+        self.steps, self.arguments = tuple(STEPS), tuple[Any, ...]()
 
     def sign(self, specialized: SpecializedCall, compiled: Callable[[], CompiledLike]) -> None:
         """Set the signature, and the function that compiles it."""
@@ -213,6 +222,26 @@ class Lowering(SignatureInfo):
         """
         return {"flops": float(sum(k.flops for k in self.kernels)),
                 "bytes accessed": float(sum(k.bytes for k in self.kernels))}
+
+    def comms(self, topology: Any = "infiniband") -> Any:
+        """Return the collectives that this signature needs on the mesh of its arguments.
+
+        Args:
+            topology: a ``fnx.sharding.Topology``, or the name of one.
+
+        Returns:
+            A report as ``fnx.sharding.comms`` returns it.
+
+        Raises:
+            ArgumentError: no argument of ``lower`` has a sharding over a mesh.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> x = fnx.ShapeDtypeStruct((8, 4), "float32", sharding=fnx.NamedSharding(
+        ...     fnx.sharding.AbstractMesh((4,), ("data",)), fnx.P("data")))
+        >>> fnx.jit(lambda x: x.sum()).lower(x).comms().nbytes
+        6
+        """
+        return _comms_reports[-1](self.graph, self.arguments, topology)
 
     def times(self, step: str) -> str:
         """Return the passes of a step and their times as text."""
