@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
         custom_batching,
         custom_derivatives,
         debug,
+        distributed,
         dlpack,
         dtypes,
         errors,
@@ -142,13 +143,12 @@ __all__ = [
     "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug",
     "debug_infs", "debug_key_reuse", "debug_nans", "default_backend", "default_device",
     "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
-    "devices", "dim", "disable_jit", "dlpack", "dtypes", "effects_barrier", "empty_ref",
-    "enable_checks", "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors",
-    "eval_shape",
-    "experimental", "explain_cache_misses", "export", "flatten_util", "float0", "free_ref",
-    "freeze", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "host_ids", "image",
-    "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "kernel", "lax", "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "load",
+    "devices", "dim", "disable_jit", "distributed", "dlpack", "dtypes", "effects_barrier",
+    "empty_ref", "enable_checks", "enable_custom_prng", "enable_x64", "ensure_compile_time_eval",
+    "errors", "eval_shape", "experimental", "explain_cache_misses", "export", "flatten_util",
+    "float0", "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id",
+    "host_ids", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel",
+    "lax", "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "load",
     "load_exported", "local_device_count", "local_devices", "log_compiles",
     "make_array_from_callback", "make_array_from_process_local_data",
     "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "monitoring", "named_call",
@@ -165,7 +165,8 @@ __version__ = "0.1.0"
 
 _MODULES = (
     "ad_checkpoint", "cache", "checkpoint_policies", "custom_batching", "custom_derivatives",
-    "debug", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "kernel", "lax",
+    "debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image",
+    "kernel", "lax",
     "monitoring", "nn", "onnx", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
     "test_util", "tree", "tree_util", "typing")
 _LAZY_NAMES = {

@@ -227,7 +227,7 @@ def make_array_from_callback(shape: Any, sharding: Any, data_callback: Callable[
     """
     lengths, sharding = axes.normalize_shape(shape), _sharding_of_devices(sharding)
     parts: dict[Any, Any] = {}
-    for index in sharding.devices_indices_map(lengths).values():
+    for index in sharding.addressable_devices_indices_map(lengths).values():
         key = tuple([(s.start, s.stop) for s in index])
         if key not in parts:
             parts[key] = index, data_callback(index)
@@ -241,14 +241,15 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
 
     Args:
         sharding: a device or a sharding.
-        local_data: NumPy data, or a tree of it.
-        global_shape: the shape of the array; None: that of the data.
+        local_data: NumPy data, or a tree of it: the block of this process. An axis of the length
+            of the array is whole, and each process takes its part.
+        global_shape: the shape of the array; None: that of the blocks together.
 
     Returns:
         An Array, or a tree of Arrays.
 
     Raises:
-        ShapeError: a global shape that the data of one process does not have.
+        ShapeError: data that is not the block of this process.
         ArgumentError: ``sharding`` is neither a device nor a sharding.
 
     >>> import fnx, numpy as np
@@ -256,12 +257,19 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     Array([1., 1.], dtype=float32)
     """
     def put(data: Any) -> Array:
-        shape = np.shape(data)
-        expected = shape if global_shape is None else axes.normalize_shape(global_shape)
-        if shape != expected:
-            raise ShapeError(f"expected data of shape {expected}, got {shape}",
-                             hint="one process has all of the data")
-        return _join(shape, placed, [((slice(None),) * len(shape), data)], None)
+        lengths = np.shape(data)
+        whole = placed._joined(lengths) if global_shape is None else \
+            axes.normalize_shape(global_shape)
+        block = placed._block(whole) if len(whole) == len(lengths) else ()
+        wanted = tuple([s.stop - s.start for s in block])
+        if len(whole) != len(lengths) or any(
+                got not in (n, total) for got, n, total in zip(lengths, wanted, whole)):
+            raise ShapeError(f"expected data of shape {wanted or whole}, got {lengths}",
+                             hint="one process has all of the data" if wanted == whole else
+                                  f"it is the block of this process, of an array of shape {whole}")
+        rows = np.asarray(data)[tuple([s if got == total else slice(None) for s, got, total in
+                                       zip(block, lengths, whole)])]
+        return _join(whole, placed, [(block, rows)], None)
 
     placed = _sharding_of_devices(sharding)
     out: Array = tree.map(put, local_data)
@@ -276,7 +284,7 @@ def make_array_from_single_device_arrays(shape: Any, sharding: Any, arrays: Sequ
     Args:
         shape: the shape of the array.
         sharding: a device or a sharding.
-        arrays: an array for each device of the sharding, in the order of its devices.
+        arrays: an array for each device of the sharding that this process has, in their order.
         dtype: the dtype of the array; by default that of the parts.
 
     Returns:
@@ -292,7 +300,7 @@ def make_array_from_single_device_arrays(shape: Any, sharding: Any, arrays: Sequ
     Array([1., 1.], dtype=float32)
     """
     lengths, sharding = axes.normalize_shape(shape), _sharding_of_devices(sharding)
-    indices = sharding.devices_indices_map(lengths)
+    indices = sharding.addressable_devices_indices_map(lengths)
     if len(arrays) != len(indices):
         raise ArgumentError(f"expected one array for each of {len(indices)} devices, got "
                             f"{len(arrays)}", hint="pass them in the order of the mesh's devices")
@@ -314,15 +322,21 @@ def _sharding_of_devices(target: Any) -> Any:
 def _join(shape: tuple[int, ...], sharding: Any, parts: Sequence[tuple[Any, Any]],
           dtype: DTypeLike | None) -> Array:
     """Return an array with a sharding from pairs of an index and its data."""
-    whole: Any = None
+    block = sharding._block(shape)
+    held: Any = None
     for index, data in parts:
         rows = np.asarray(data)
-        expected = tuple([len(range(*s.indices(n))) for s, n in zip(index, shape)])
+        ends = [s.indices(n)[:2] for s, n in zip(index, shape)]
+        expected = tuple([stop - start for start, stop in ends])
         if rows.shape != expected:
             raise ShapeError(f"expected data of shape {expected}, got {rows.shape}")
-        whole = np.empty(shape, rows.dtype) if whole is None else whole
-        whole[index] = rows
-    result: Array = device_put(asarray(whole, dtype), sharding)
+        if held is None:
+            held = np.empty([s.stop - s.start for s in block], rows.dtype)
+        held[tuple([slice(start - s.start, stop - s.start)
+                    for (start, stop), s in zip(ends, block)])] = rows
+    x = asarray(held, dtype)
+    result: Array = device_put(x, sharding) if sharding.is_fully_addressable else \
+        constraints.from_block(x._numpy(), sharding, shape, x._dtype, x.weak)
     return result
 
 

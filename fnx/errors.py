@@ -30,6 +30,7 @@ from fnx.core.support.errors import (
     CallbackError,
     CheckpointError,
     DeviceError,
+    DistributedError,
     DonatedError,
     DTypeError,
     ExchangeError,
@@ -69,9 +70,9 @@ from fnx.core.support.errors import (
 
 __all__ = [
     "ArgumentError", "AxisError", "AxisNameError", "BatchSizeError", "CallbackError",
-    "CheckpointError", "ConcretizationTypeError", "DTypeError", "DeviceError", "DonatedError",
-    "ExchangeError", "FnxError", "FormatStringError", "GradError",
-    "InconclusiveDimensionError", "InconclusiveDimensionOperation", "JAXIndexError",
+    "CheckpointError", "ConcretizationTypeError", "DTypeError", "DeviceError",
+    "DistributedError", "DonatedError", "ExchangeError", "FnxError", "FormatStringError",
+    "GradError", "InconclusiveDimensionError", "InconclusiveDimensionOperation", "JAXIndexError",
     "JAXTypeError", "JaxRuntimeError",
     "JaxprTypeError", "KernelError", "KeyReuseError",
     "LeakedTracerError", "MissingPathError", "ModelError", "MutationError", "NestingError",

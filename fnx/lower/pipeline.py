@@ -19,8 +19,8 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline unroll_linalg interleave_linalg complex_to_real sort_by_network plan_fft
-conv_input_gradient_to_contraction push_slice_through_reduce select_branches drop_stand_ins
+'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real sort_by_network
+plan_fft conv_input_gradient_to_contraction push_slice_through_reduce select_branches drop_stand_ins
 two_pass_scan simplify fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather
 fuse_argreduce attention split_reduction split_concat_by_buffer_limit unique_results kernelize
 ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
@@ -86,6 +86,8 @@ from fnx.lower.tensor.split_concat_by_buffer_limit import split_concat_by_buffer
 from fnx.lower.tensor.split_reduction import split_reduction
 
 # Passes for rare ops are loaded on first use.
+collectives_to_callbacks = lazy_import("fnx.lower.tensor.collectives_to_callbacks",
+                                       "collectives_to_callbacks")
 complex_to_real = lazy_import("fnx.lower.tensor.complex_to_real", "complex_to_real")
 conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
@@ -239,6 +241,8 @@ POST_ATTENTION_PASSES = (
 )
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", features=frozenset({ops.CALL, ops.CUSTOM})),
+    Pass("collectives_to_callbacks", lift_to_bodies(collectives_to_callbacks), "tensor", "tensor",
+         features=frozenset({ops.COLLECTIVE})),
     Pass("unroll_linalg", lift_to_bodies(unroll_linalg), "tensor", "tensor",
          features=frozenset({ops.LINALG}), takes_target=True),
     Pass("interleave_linalg", lift_to_bodies(interleave_linalg), "tensor", "tensor",

@@ -5,6 +5,8 @@
     constraints.py      how arrays get their shardings
     propagation.py      shardings of results from those of arguments
     jit_shardings.py    shardings of the arguments and results of ``jit``
+    process_blocks.py   several processes: the block of an array that each has
+    process_programs.py several processes: the program of each
     pictures.py         which device holds what, as text
     shard_map.py        functions of shards, with collectives over the axes of a mesh
     pmap.py             the same over one axis of devices
@@ -13,7 +15,7 @@
     plan.py             a search for shardings by that cost
 
 The devices of one process share memory: a sharded array is one buffer with its sharding as
-metadata (docs/distributed.md).
+metadata. Over several processes it is the block of this one (docs/distributed.md).
 """
 
 from typing import TYPE_CHECKING

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, evaluate_pending
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.eager_cache import record_placement
-from fnx.core.array.placement import Placement
+from fnx.core.array.placement import Placement, not_addressable
 from fnx.core.ir import build, build_calls
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
-from fnx.core.scope import scope
-from fnx.core.support.errors import ArgumentError
+from fnx.core.scope import communicator, scope, storage
+from fnx.core.support.errors import ArgumentError, DistributedError
 from fnx.core.support.process import lazy_import
 from fnx.sharding.device_registry import Device
 from fnx.sharding.mesh import Mesh, get_mesh
@@ -26,6 +30,7 @@ from fnx.sharding.named_sharding import NamedSharding, PartitionSpec, Sharding, 
 
 __all__ = ["reshard", "with_sharding_constraint"]
 
+hashlib = lazy_import("hashlib")
 _copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
 _TARGETS = (Sharding, PartitionSpec, Device)
 _LABEL = "sharding_constraint("
@@ -53,9 +58,10 @@ def targets_of(value: Any, shardings: Any) -> list[Any]:
 
 def placement_for(sharding: Sharding) -> Placement:
     """Return the placement of arrays with a sharding."""
-    devices = sharding._addressable_device_assignment
-    placement = Placement(devices[0].platform, current_loc.loc, tuple([d.id for d in devices]),
-                      sharding)
+    devices = sharding._device_assignment
+    ids = tuple([d.id for d in devices])
+    key = "" if sharding.is_fully_addressable else f"{devices[0].platform}:{ids} {sharding!r}"
+    placement = Placement(devices[0].platform, current_loc.loc, ids, sharding, key)
     record_placement(placement)
     return placement
 
@@ -67,10 +73,43 @@ def move(x: Array, sharding: Sharding) -> Array:
         ShapeError: the sharding does not divide the array.
     """
     sharding.shard_shape(x._shape)
+    if not sharding.is_fully_addressable:
+        return _move_over_processes(x, sharding)
     placement = placement_for(sharding)
+    if not x.is_fully_addressable and not x.is_fully_replicated:
+        raise not_addressable("device_put")
     memory = _copy_to_device(x._storage, placement.device)
     memory.placed = placement
     return from_storage(memory, x._shape, x._dtype, x.weak)
+
+
+def _move_over_processes(x: Array, sharding: Sharding) -> Array:
+    """Return an array, which all processes have or share already, over several processes."""
+    if not isinstance(sharding, NamedSharding):
+        raise ArgumentError(f"expected devices of this process, got {sharding}",
+                            hint="fnx.local_devices() lists them; a NamedSharding over a mesh of "
+                                 "all devices has a part on each")
+    if not x.is_fully_addressable:
+        moved = _constrained(x, sharding)
+        evaluate_pending([moved])
+        return moved
+    value = x._numpy()
+    digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).digest()
+    others = communicator.of_process().exchange(digest, "device_put over several processes")
+    if differ := [i for i, other in enumerate(others) if other != digest]:
+        raise DistributedError(
+            f"device_put: expected the same array in all processes, process {differ[0]} has other "
+            "values", hint="make it from what each process has: "
+                           "fnx.make_array_from_process_local_data(sharding, block)")
+    return from_block(value[sharding._block(x._shape)], sharding, x._shape, x._dtype, x.weak)
+
+
+def from_block(block: NDArray, sharding: Sharding, shape: Shape, dtype: DType, weak: bool = False
+               ) -> Array:
+    """Return an array over several processes from the block of this one."""
+    memory = storage.put(np.ascontiguousarray(block))
+    memory.placed = placement_for(sharding)
+    return from_storage(memory, shape, dtype, weak)
 
 
 def constrain(x: Array, sharding: Sharding) -> Array:
@@ -78,14 +117,19 @@ def constrain(x: Array, sharding: Sharding) -> Array:
     sharding.shard_shape(x._shape)
     if not isinstance(sharding, NamedSharding) or sharding.num_devices == 1:
         return x
-    devices = "no devices"  # of an abstract mesh: for plans (comms.py)
-    if isinstance(sharding.mesh, Mesh):
-        if not scope.is_open() and x._storage is not None:
+    if not scope.is_open():
+        if not isinstance(sharding.mesh, Mesh):
+            return x
+        if x._storage is not None:
             return move(x, sharding)
+    return _constrained(x, sharding)
+
+
+def _constrained(x: Array, sharding: NamedSharding) -> Array:
+    devices = "no devices"  # of an abstract mesh: for comms.py
+    if isinstance(sharding.mesh, Mesh):
         placement_for(sharding)
         devices = ", ".join([f"{d.platform}:{d.id}" for d in sharding.mesh.devices.flat])
-    elif not scope.is_open():
-        return x
     label = f"{_LABEL}{sharding!r} on {devices})"
     _constraints[label] = sharding
     node = x._node

@@ -4,7 +4,8 @@
     fnx.devices("gpu")       another platform; the error of a missing driver says what was searched
 
 There is one device per platform, and of the cpu as many as ``config.cpu_devices`` says: these
-share its memory and its workers (docs/distributed.md). Devices are opened on first use.
+share its memory and its workers (docs/distributed.md). Devices are opened on first use. Those of
+several processes are numbered through: with 2 each, process 1 has 2 and 3.
 """
 
 from __future__ import annotations
@@ -13,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.scope import communicator
+from fnx.core.scope.communicator import Communicator
 from fnx.core.support.config import DEVICES, GPUS, config
-from fnx.core.support.errors import ArgumentError, DeviceError, UnknownDeviceError, lazy_module
+from fnx.core.support.errors import (
+    ArgumentError,
+    DeviceError,
+    DistributedError,
+    UnknownDeviceError,
+    lazy_module,
+)
 from fnx.core.support.process import lazy_import
 
 __all__ = [
@@ -34,16 +43,22 @@ class Device:
     [CpuDevice(id=0)]
     """
 
-    process_index = host_id = task_id = 0
     runtime_type = "fnx"
 
     def __init__(self, platform: str, id: int = 0) -> None:
         self.platform, self.id = platform, id
 
     @property
+    def process_index(self) -> int:
+        """The index of the process that has the device."""
+        return self.id // _count_of_process(self.platform)
+
+    host_id = task_id = process_index
+
+    @property
     def local_hardware_id(self) -> int:
-        """The number of the device in this process."""
-        return self.id
+        """The number of the device in its process."""
+        return self.id % _count_of_process(self.platform)
 
     @property
     def device_kind(self) -> str:
@@ -89,9 +104,35 @@ _docstr = DocTemplate(backend="as for ``devices``.", returns="An int.", imports=
                       wrap=validate_call)
 
 
-def device_by_name(platform: str, id: int = 0) -> Device:
-    """Return a device of a platform, whether it is available or not."""
+def device_by_name(platform: str, id: int | None = None) -> Device:
+    """Return a device of a platform, whether it is available or not; by default the first one of
+    this process."""
+    if id is None:
+        id = communicator.of_process().rank * _count_of_process(platform)
     return _devices.setdefault((platform, id), Device(platform, id))
+
+
+def _count_of_process(platform: str) -> int:
+    """Return the number of devices of a platform that each process has."""
+    return max(config.cpu_devices, 1) if platform == "cpu" else 1
+
+
+def were_listed() -> bool:
+    """Return whether a device was ever made."""
+    return bool(_devices)
+
+
+def check_equal_counts(joined: Communicator) -> None:
+    """Raise unless all processes have the same number of devices.
+
+    Raises:
+        DistributedError: they have not.
+    """
+    counts = [int(x) for x in joined.exchange(str(_count_of_process("cpu")).encode(), "the start")]
+    if len(set(counts)) > 1:
+        raise DistributedError("distributed.initialize: expected the same number of devices of the "
+                               f"cpu in all processes, got {counts}",
+                               hint="set FNX_CPU_DEVICES to the same number for all")
 
 
 def open_device(backend: Any) -> Device:
@@ -133,7 +174,8 @@ def devices(backend: str | None = None) -> list[Device]:
             that computes on a processor; None: ``config.device``.
 
     Returns:
-        A list of Devices: of the cpu ``config.cpu_devices``, of other platforms one.
+        A list of Devices: of the cpu ``config.cpu_devices`` of each process, of other platforms
+        one.
 
     Raises:
         UnknownDeviceError: no device has this name.
@@ -142,9 +184,9 @@ def devices(backend: str | None = None) -> list[Device]:
     >>> devices()
     [CpuDevice(id=0)]
     """
-    first = open_device(backend)
-    count = max(config.cpu_devices, 1) if first.platform == "cpu" else 1
-    return [first, *[device_by_name(first.platform, i) for i in range(1, count)]]
+    platform = open_device(backend).platform
+    count = _count_of_process(platform) * communicator.of_process().size
+    return [device_by_name(platform, i) for i in range(count)]
 
 
 @validate_call
@@ -153,22 +195,25 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
     """Return the devices of this process.
 
     Args:
-        process_index: None or 0.
+        process_index: the index of a process; by default this one.
         backend: as for ``devices``.
-        host_id: None or 0.
+        host_id: another name of ``process_index``.
 
     Returns:
         A list of Devices.
 
     Raises:
-        ArgumentError: another process, or an unknown backend.
+        ArgumentError: no such process, or an unknown backend.
 
     >>> local_devices()
     [CpuDevice(id=0)]
     """
-    if process_index not in (None, 0) or host_id not in (None, 0):
-        raise ArgumentError("expected process 0: there is only one")
-    return devices(backend)
+    current = communicator.of_process()
+    index = current.rank if process_index is None and host_id is None else process_index or host_id
+    if index not in range(current.size):
+        raise ArgumentError(f"expected the index of one of {current.size} processes, got {index}",
+                            hint="fnx.process_count() is their number; start more by mpiexec -n")
+    return [device for device in devices(backend) if device.process_index == index]
 
 
 @_docstr()
@@ -188,7 +233,7 @@ def local_device_count(backend: str | None = None) -> int:
     >>> fnx.local_device_count()
     1
     """
-    return len(devices(backend))
+    return len(local_devices(backend=backend))
 
 
 @validate_call
@@ -204,7 +249,7 @@ def default_backend() -> str:
     return config.device
 
 
-@_docstr("0.")
+@_docstr("An int.")
 def process_index(backend: str | None = None) -> int:
     """Return the index of this process.
 
@@ -212,7 +257,7 @@ def process_index(backend: str | None = None) -> int:
     0
     """
     open_device(backend)
-    return 0
+    return communicator.of_process().rank
 
 
 @_docstr()
@@ -223,10 +268,10 @@ def process_count(backend: str | None = None) -> int:
     1
     """
     open_device(backend)
-    return 1
+    return communicator.of_process().size
 
 
-@_docstr("[0].")
+@_docstr("A list of ints.")
 def process_indices(backend: str | None = None) -> list[int]:
     """Return the indices of all processes.
 
@@ -234,7 +279,7 @@ def process_indices(backend: str | None = None) -> list[int]:
     [0]
     """
     open_device(backend)
-    return [0]
+    return [*range(communicator.of_process().size)]
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name

@@ -13,6 +13,8 @@ import numpy as np
 
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import check_int
+from fnx.core.ir.op_args import ProcessGrid
+from fnx.core.scope import communicator
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.record import Record
@@ -124,6 +126,7 @@ class Mesh(AbstractMesh):
                                      "Mesh(fnx.devices(), ...)")
         super().__init__(grid.shape, axis_names, axis_types)
         self.devices = grid
+        self.grid: ProcessGrid | None = None  # see process_blocks.py, which computes it
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
@@ -138,11 +141,12 @@ class Mesh(AbstractMesh):
     @property
     def local_devices(self) -> list[Device]:
         """The devices of this process."""
-        return list(self.devices.flat)
+        rank = communicator.of_process().rank
+        return [d for d in self.devices.flat if d.process_index == rank]
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and isinstance(other, Mesh) and \
-            self.local_devices == other.local_devices
+            list(self.devices.flat) == list(other.devices.flat)
 
     def __hash__(self) -> int:
         return super().__hash__()

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core.ir.axis_partitions import Partitions
+from fnx.core.scope import communicator
 from fnx.core.support.errors import ArgumentError, ShapeError, UnknownNameError
-from fnx.sharding.device_registry import Device, device_by_name, devices
+from fnx.sharding import process_blocks
+from fnx.sharding.device_registry import Device, device_by_name, local_devices
 from fnx.sharding.mesh import AbstractMesh, Mesh
 
 __all__ = ["NamedSharding", "PartitionSpec", "Sharding", "SingleDeviceSharding"]
@@ -68,7 +70,6 @@ class Sharding:
     """
 
     memory_kind: str | None = None
-    is_fully_addressable = True
 
     def __getattr__(self, name: str) -> Any:
         """Raise. JAX itself, given an array of fnx, asks its sharding for private attributes."""
@@ -81,24 +82,35 @@ class Sharding:
             "help(fnx.sharding) lists its attributes")
 
     @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        """The devices in order."""
+        return (local_devices()[0],)
+
+    @property
     def _addressable_device_assignment(self) -> tuple[Device, ...]:
-        """The devices in order, which orbax reads."""
-        return (devices()[0],)
+        """The devices of this process in order, which orbax reads."""
+        rank = communicator.of_process().rank
+        return tuple([d for d in self._device_assignment if d.process_index == rank])
 
     @property
     def device_set(self) -> set[Device]:
         """The devices."""
-        return set(self._addressable_device_assignment)
+        return set(self._device_assignment)
 
     @property
     def addressable_devices(self) -> set[Device]:
         """The devices of this process."""
-        return self.device_set
+        return set(self._addressable_device_assignment)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all devices are of this process."""
+        return len(self._addressable_device_assignment) == self.num_devices
 
     @property
     def num_devices(self) -> int:
         """The number of devices."""
-        return len(self._addressable_device_assignment)
+        return len(self._device_assignment)
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -117,12 +129,22 @@ class Sharding:
                             ) -> dict[Device, tuple[slice, ...]]:
         """Return which part of an array each device holds."""
         return {device: (slice(None),) * len(global_shape)
-                for device in self._addressable_device_assignment}
+                for device in self._device_assignment}
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]
                                         ) -> dict[Device, tuple[slice, ...]]:
         """Return which part of an array each device of this process holds."""
-        return self.devices_indices_map(global_shape)
+        here = self._addressable_device_assignment
+        return {d: at for d, at in self.devices_indices_map(global_shape).items() if d in here}
+
+    def _block(self, global_shape: Sequence[int]) -> tuple[slice, ...]:
+        """Return the part of an array that this process holds."""
+        return tuple([slice(0, n) for n in global_shape])
+
+    def _joined(self, block_shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of an array of which each process has a block of a shape."""
+        return tuple([n * n // max(s.stop - s.start, 1) for n, s in
+                      zip(block_shape, self._block(block_shape))])
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether each device holds the same part of an array of ``ndim`` axes."""
@@ -148,7 +170,7 @@ class SingleDeviceSharding(Sharding):
         self.device, self.memory_kind = device, memory_kind
 
     @property
-    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+    def _device_assignment(self) -> tuple[Device, ...]:
         return (self.device,)
 
     def __repr__(self) -> str:
@@ -188,7 +210,7 @@ class NamedSharding(Sharding):
                                 "memory_kind": self.memory_kind, **changes})
 
     @property
-    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+    def _device_assignment(self) -> tuple[Device, ...]:
         if not isinstance(self.mesh, Mesh):
             raise ArgumentError(f"expected a mesh of devices, got {self.mesh}",
                                 hint="make one with fnx.make_mesh(lengths, names)")
@@ -236,7 +258,7 @@ class NamedSharding(Sharding):
         lengths, sizes = self.shard_shape(global_shape), self.mesh.shape
         parts = self._partitions(len(lengths))
         out = {}
-        for device, place in zip(self._addressable_device_assignment,
+        for device, place in zip(self._device_assignment,
                                  itertools.product(*map(range, self.mesh.axis_sizes))):
             at = dict(zip(self.mesh.axis_names, place))
             index = []
@@ -247,6 +269,12 @@ class NamedSharding(Sharding):
                 index.append(slice(i * length, (i + 1) * length) if names else slice(None))
             out[device] = tuple(index)
         return out
+
+    def _block(self, global_shape: Sequence[int]) -> tuple[slice, ...]:
+        lengths = tuple(global_shape)
+        if not isinstance(self.mesh, Mesh) or not process_blocks.spans_processes(self.mesh):
+            return super()._block(lengths)
+        return process_blocks.block_of(self.mesh, self._partitions(len(lengths)), lengths)
 
     def __repr__(self) -> str:
         items = ", ".join(map(repr, self.spec)) + "," * (len(self.spec) == 1)

@@ -38,15 +38,19 @@ from fnx.transforms.link import transfer_storage
 
 def commit_results(outs: list[Any], placement: Placement | None, ins: Sequence[Any], function: UOp
                    ) -> None:
-    """Commit the results of a FUNCTION to the shardings that propagate to them.
-
-    A result that is the memory of an argument, as of a reshape, becomes an alias of it.
-    """
+    """Commit the results of a FUNCTION to the shardings that propagate to them."""
     placements = _placements(function, placement, [*map(placement_of, ins)])
     if all(result is placement for result in placements) and placement is not None and \
             placement.sharding is None:
         commit_to(placement, outs, ins)
         return
+    commit_each(outs, ins, placements)
+
+
+def commit_each(outs: list[Any], ins: Sequence[Any], placements: Sequence[Placement | None]
+                ) -> None:
+    """Commit each result to its placement. One that is the memory of an argument becomes an alias
+    of it if that is placed otherwise."""
     for i, (memory, result) in enumerate(zip(outs, placements)):
         before = placement_of(memory)
         if result is None or before is not None and before.sharding == result.sharding:
@@ -64,7 +68,7 @@ def _placements(function: UOp, placement: Placement | None, ins: Sequence[Placem
     key = "shardings", ins_key
     shardings: Sequence[Sharding | None] | None = find_memo(function, key)
     if shardings is None:
-        shardings = memos_of(function)[key] = _result_shardings(function, ins_key)
+        shardings = memos_of(function)[key] = result_shardings(function, ins_key)
     out: list[Placement | None] = []
     for sharding in shardings:
         if sharding is None or placement is not None and sharding == placement.sharding:
@@ -79,7 +83,9 @@ def _placements(function: UOp, placement: Placement | None, ins: Sequence[Placem
     return out
 
 
-def _result_shardings(function: UOp, ins: Sequence[Sharding | None]) -> list[Sharding | None]:
+def result_shardings(function: UOp, ins: Sequence[Sharding | None]) -> list[Sharding | None]:
+    """Return the shardings of the results of a FUNCTION; None: it has neither sharded arguments
+    nor constraints."""
     constraints = [constraint_of(node) for node in toposort([function], into_functions=True)
                    if node.op is ops.FUNCTION]
     named = [s for s in (*ins, *constraints)

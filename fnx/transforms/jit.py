@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 from fnx.core.array import array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.eager_cache import record_placement
-from fnx.core.array.placement import Placement, commit, requested_device
+from fnx.core.array.placement import (
+    LocalProgram,
+    Placement,
+    commit,
+    local_program,
+    requested_device,
+)
 from fnx.core.ir.cache import WeakMemo, clear_hooks
 from fnx.core.ir.ops import PARAM
 from fnx.core.ir.uop import UOp
@@ -201,6 +207,13 @@ class Jitted(Transformed[P, R_co]):
             placement = self._map_source(key, memory)
         if placement is not None:
             key = key._replace(device=placement.device)
+        local = local_program(replay.closed.function, memory) if config.placing else None
+        if local is not None:
+            outs = self._executable(local, replay, key, len(args)).run(
+                memory, self._donation.consumer_of(args, kwargs))
+            local.commit(outs, memory)
+            return replay.closed.out_tree.unflatten(
+                [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
         executable = replay.executable or self._link_and_share(replay, key, captures, len(args))
         outs = executable.run(memory, self._donation.consumer_of(args, kwargs))
         if self._chosen is not None:
@@ -275,6 +288,21 @@ class Jitted(Transformed[P, R_co]):
             global_page.add_function((self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
 
+    def _executable(self, local: LocalProgram | None, replay: CachedTrace, key: CallKey, n: int
+                    ) -> Executable:
+        """Return the program of a trace, or that of this process on its blocks."""
+        if local is None:
+            return replay.executable or self._link(replay, key, n)
+        return self._executables.find(local.function, self._donated(key, n),
+                                      self._device or key.device, replay.lines)
+
+    @staticmethod
+    def _local_for(replay: CachedTrace, arrays: Sequence[Any]) -> LocalProgram | None:
+        """Return what this process runs for arrays, or what stands for them."""
+        return local_program(replay.closed.function, [
+            *[getattr(x, "_storage", x) for x in arrays], *replay.storages]) \
+            if config.placing else None
+
     def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
         return None if self._bounded is not None else code_key(self._f, *self._options.items())
@@ -322,19 +350,21 @@ class Jitted(Transformed[P, R_co]):
         IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
         program with them."""
         arrays, key = self._arguments.key(args, kwargs, shapes=True)
-        lowering = self._lowering(self._find_trace(key, args, kwargs).value, key, len(args), arrays)
+        replay = self._find_trace(key, args, kwargs).value
+        lowering = self._lowering(replay, key, len(args), self._local_for(replay, arrays), arrays)
         lowering.arguments = tuple(arrays)
         return lowering
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
         """Trace this signature: the types of arguments and results, the graph, and how to lower it.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
-        _, key = self._arguments.key(args, kwargs, shapes=True)
+        arrays, key = self._arguments.key(args, kwargs, shapes=True)
         replay = self._find_trace(key, args, kwargs).value
+        local = self._local_for(replay, arrays)
         traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),
             lambda: jaxprs.closed_jaxpr(replay.closed, key, self._f, _nonstatic(key, len(args))),
-            lambda: self._lowering(replay, key, len(args)))
+            lambda: self._lowering(replay, key, len(args), local))
         return traced
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -352,22 +382,23 @@ class Jitted(Transformed[P, R_co]):
             self._name, self._f, replay, key, self._donated(key, n), donation)
         return signed
 
-    def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int) -> Compiled:
-        executable = signed.cached_trace.executable or \
-            self._link(signed.cached_trace, signed.key, n)
+    def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int,
+                  local: LocalProgram | None) -> Compiled:
+        executable = self._executable(local, signed.cached_trace, signed.key, n)
         compiled: Compiled = stages.Compiled(
-            signed, self._arguments, executable, lowering,
+            signed, self._arguments, executable, local, lowering,
             lambda: self._memory(signed.cached_trace, signed.key, n),
             self._device or signed.key.device, self._chosen)
         return compiled
 
-    def _lowering(self, replay: CachedTrace, key: CallKey, n: int, arrays: Sequence[Any] = ()
-                  ) -> Lowering:
+    def _lowering(self, replay: CachedTrace, key: CallKey, n: int,
+                  local: LocalProgram | None = None, arrays: Sequence[Any] = ()) -> Lowering:
         donated = self._donated(key, n)
-        executable = replay.executable or self._link(replay, key, n)
+        executable = self._executable(local, replay, key, n)
         device = executable.device
-        fn = preprocess(replay.closed.function, device)
-        schedules = search_schedules(replay.closed.function, device, donated)
+        function = replay.closed.function if local is None else local.function
+        fn = preprocess(function, device)
+        schedules = search_schedules(function, device, donated)
         target = target_of(device)
 
         def lower_again(on_pass: Callable[[Any], None]) -> None:
@@ -381,7 +412,7 @@ class Jitted(Transformed[P, R_co]):
         signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
         lowering.sign(signed, lambda: self._compiled(
-            self._lowering(replay, key, n) if arrays else lowering, signed, n))
+            self._lowering(replay, key, n, local) if arrays else lowering, signed, n, local))
         return lowering
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:

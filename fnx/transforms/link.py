@@ -53,6 +53,7 @@ loop_fission = lazy_import("fnx.transforms.control_flow.loop_fission")
 machine_limits = lazy_import("fnx.transforms.dispatch.machine_limits")
 pipeline = lazy_import("fnx.lower.pipeline")
 partition = lazy_import("fnx.lower.partition.partition", "partition")
+combine_sums = lazy_import("fnx.lower.partition.combine", "combine_sums")
 preload = lazy_import("fnx.transforms.dispatch.preload")
 program_cache = lazy_import("fnx.transforms.dispatch.program_cache")
 schedule_search = lazy_import("fnx.transforms.dispatch.schedule_search")
@@ -234,6 +235,7 @@ storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _configured_device().
                       lambda value, check: _configured_device().borrow(value, check))
 
 __all__ = [
+    "combine_sums",
     "copy_result_to",
     "device_limits",
     "disk_cache",
@@ -241,6 +243,7 @@ __all__ = [
     "get_device",
     "link",
     "lower_for",
+    "partition",
     "preprocess",
     "record",
     "search_schedules",

@@ -16,7 +16,8 @@ from fnx.core.array import array, tree
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.array import Array, sharding_on
 from fnx.core.array.aval import Aval
-from fnx.core.array.placement import Placement, commit
+from fnx.core.array.placement import LocalProgram, Placement, commit, local_program
+from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, PlacementError
 from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.dispatch.memory_use import MemoryUse
@@ -82,10 +83,11 @@ class Compiled(SignatureInfo):
     """
 
     def __init__(self, signed: SpecializedCall, arguments: ArgFlattener, executable: Executable,
-                 lowering: Lowering, memory: Callable[[], MemoryUse], device: str,
-                 chosen: Placement | None) -> None:
+                 local: LocalProgram | None, lowering: Lowering, memory: Callable[[], MemoryUse],
+                 device: str, chosen: Placement | None) -> None:
         self._specialized, self._arguments, self._executable = signed, arguments, executable
         self._lowering, self._memory, self._device = lowering, memory, device
+        self._local = local
         self._chosen = chosen
 
     def __repr__(self) -> str:
@@ -112,8 +114,17 @@ class Compiled(SignatureInfo):
         if placement is not None and placement.device != self._device:
             raise PlacementError(f"{self.fun_name} is compiled for {self._device}, got arrays on "
                                  f"{placement.device}", hint="lower it for arrays on that device")
+        local = local_program(closed.function, memory) if config.placing else None
+        if (local and local.function) is not (self._local and self._local.function):
+            raise PlacementError(
+                f"{self.fun_name}: expected arguments with the shardings that it was compiled for, "
+                "got others", hint="lower it for arrays with these shardings, or call the jitted "
+                                   "function")
         outs = self._executable.run(memory, donation.consumer_of(args, kwargs))
-        commit(outs, placement, memory, closed.function)
+        if local is None:
+            commit(outs, placement, memory, closed.function)
+        else:
+            local.commit(outs, memory)
         return closed.out_tree.unflatten([array.from_storage(s, *aval)
                                           for s, aval in zip(outs, closed.outs)])
 

@@ -22,6 +22,7 @@ from fnx.backends.cpu import layout
 from fnx.backends.device.hcq import Command, run_callback
 from fnx.core.ir.op_args import Callback
 from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import DistributedError
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
                               ctypes.c_int64, ctypes.c_void_p)
@@ -40,11 +41,13 @@ class CallbackKernel:
 
     def _call(self, buffers: int, scalars: int, low: int, high: int, scratch: int) -> None:
         submission = _active.runs[-1] if _active.runs else None
+        command_ptr = ctypes.c_size_t.from_address(scalars).value
+        command = ctypes.cast(ctypes.c_void_p(command_ptr), ctypes.py_object).value
         try:
-            command_ptr = ctypes.c_size_t.from_address(scalars).value
-            command = ctypes.cast(ctypes.c_void_p(command_ptr), ctypes.py_object).value
             run_callback(command.kernel.arg, _operand_bytes(command, buffers))
         except BaseException as error:  # there is no caller to raise it to
+            if isinstance(error, DistributedError) and command.node.arg.locs:
+                error.loc = command.node.arg.locs[0]
             if submission is None:
                 self._failed(error)
             else:

@@ -23,6 +23,7 @@ import numpy as np
 
 from fnx.backends.device.allocator import BlockOwner, Pool, PoolBlock, size_class
 from fnx.backends.device.base import CommandBuffer, DeviceStorage
+from fnx.core.array.placement import not_addressable, placement_of
 from fnx.core.ir import accessors, dtypes, op_args, ops
 from fnx.core.ir.linalg import apply_routine
 from fnx.core.ir.numpy_semantics import fft_step, sort_operands
@@ -421,6 +422,8 @@ class HostStorage(DeviceStorage):
         try:
             return np.frombuffer(data, np_dtype, count).reshape(shape)
         except ValueError as error:  # too many axes, or lengths beside a 0 whose product overflows
+            if (placement := placement_of(self)) is not None and placement.key:
+                raise not_addressable("reading a value") from None
             raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {error}") from None
 
     def window(self) -> np.ndarray[Any, Any]:

@@ -205,6 +205,18 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 
+    def _is_readable(self) -> bool:
+        return self.is_fully_addressable or self.is_fully_replicated
+
+    def _part(self, index: tuple[slice, ...]) -> Array:
+        """Return a part of the block of this process of an array over several."""
+        block = self.sharding._block(self._shape)
+        data = self._storage.view(self._dtype.np, tuple([s.stop - s.start for s in block]))
+        ends = [s.indices(n)[:2] for s, n in zip(index, self._shape)]
+        part = data[tuple([slice(max(start - b.start, 0), min(stop, b.stop) - b.start)
+                           for (start, stop), b in zip(ends, block)])]
+        return from_storage(storage.put(part), part.shape, self._dtype, self.weak)
+
     # ---- text, copies
 
     def __repr__(self) -> str:
@@ -215,6 +227,8 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         if self._storage is None:
             return f"Traced<{self._dtype}{list(self._shape)}{weak}>" \
                 f"{scope.describe_traces(self._node)}"
+        if not self._is_readable():
+            return f"Array(shape={self._shape}, dtype={self._dtype}{weak})"
         if not self.size and self._shape != (0,):
             return f"Array([], shape={self._shape}, dtype={self._dtype}{weak})"
         if self._dtype.kind == "key":
@@ -224,8 +238,8 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         return f"Array({text}, dtype={self._dtype}{weak})"
 
     def __str__(self) -> str:
-        return repr(self) if self._storage is None or self._dtype.kind == "key" \
-            else str(self._numbers())
+        return repr(self) if self._storage is None or self._dtype.kind == "key" or \
+            not self._is_readable() else str(self._numbers())
 
     def __format__(self, spec: str) -> str:
         if self._storage is None:

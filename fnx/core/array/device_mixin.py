@@ -32,7 +32,10 @@ class Shard(Record):
 
     @property
     def data(self) -> Any:
-        """The part, as an Array on its device."""
+        """The part, as an Array on its device; None: another process has it."""
+        if not self.array.is_fully_addressable:
+            is_here = self.device in self.array.sharding.addressable_devices
+            return self.array._part(self.index) if is_here else None
         is_whole = len(self.array.devices()) == 1
         return self.array if is_whole else self.array[self.index].to_device(self.device)
 
@@ -70,8 +73,9 @@ class ArrayDeviceMixin:
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process can read the whole array: always."""
-        return True
+        """Whether all its devices are of this process."""
+        placement = placement_of(getattr(self, "_storage", None))
+        return placement is None or not placement.key
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -110,6 +114,12 @@ class ArrayDeviceMixin:
     @property
     def addressable_shards(self) -> list[Shard]:
         """The parts on the devices of this process."""
+        here = _as_array(self).sharding.addressable_devices
+        return [shard for shard in self.global_shards if shard.device in here]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """The parts on all devices."""
         array = _as_array(self)
         counts: Counter[tuple[Any, ...]] = Counter()
         shards = []
@@ -118,11 +128,6 @@ class ArrayDeviceMixin:
             shards.append(Shard(device, index, counts[key], array))
             counts[key] += 1
         return shards
-
-    @property
-    def global_shards(self) -> list[Shard]:
-        """The parts on all devices."""
-        return self.addressable_shards
 
     def unsafe_buffer_pointer(self) -> int:
         """Wait for the value and return the address of its first element.

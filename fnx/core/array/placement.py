@@ -17,7 +17,13 @@ from typing import Any
 from fnx.core.array import tree
 from fnx.core.ir.uop import UOp
 from fnx.core.support.config import DEVICES, config
-from fnx.core.support.errors import ArgumentError, Location, PlacementError, format_location
+from fnx.core.support.errors import (
+    ArgumentError,
+    DistributedError,
+    Location,
+    PlacementError,
+    format_location,
+)
 from fnx.core.support.record import Record
 
 
@@ -29,12 +35,14 @@ class Placement(Record):
         loc: the source location that placed it.
         ids: the numbers of the devices of the platform that hold it, in order.
         sharding: its sharding; None: whole, on device 0.
+        key: of an array over several processes: what names its sharding in keys.
     """
 
     device: str
     loc: Location | None
     ids: tuple[int, ...] = (0,)
     sharding: Any = None
+    key: str = ""
 
     @property
     def location(self) -> str:
@@ -49,9 +57,10 @@ def placement_of(memory: Any) -> Placement | None:
 
 
 def placed_device(memory: Any) -> str | None:
-    """Return the devices that memory is committed to, as a key; None if it is uncommitted."""
+    """Return the devices that memory is committed to, as a key; None if it is uncommitted. Programs
+    on arrays over several processes depend on how these are cut, too."""
     placement = placement_of(memory)
-    return None if placement is None else placement.location
+    return None if placement is None else placement.key or placement.location
 
 
 def common_placement(memory: Sequence[Any], name: Callable[[int], str]) -> Placement | None:
@@ -137,17 +146,67 @@ def commit_to(placement: Placement, outs: Sequence[Any], ins: Sequence[Any]) -> 
             memory.placed = placement
 
 
-def propagate_placement(run: Callable[[Sequence[Any]], Sequence[Any]], function: UOp
-                        ) -> Callable[[Sequence[Any]], Sequence[Any]]:
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def propagate_placement(run: Run, function: UOp, local: LocalProgram | None = None) -> Run:
     """Wrap the program of a FUNCTION so that its results are committed where arguments are."""
     if not config.placing:
         return run
 
     def run_and_commit(ins: Sequence[Any]) -> Sequence[Any]:
         outs = run(ins)
-        commit(outs, common_placement(ins, str), ins, function)
+        if local is None:
+            commit(outs, common_placement(ins, str), ins, function)
+        else:
+            local.commit(outs, ins)
         return outs
     return run_and_commit
+
+
+def not_addressable(what: str) -> DistributedError:
+    """Return the error of reading an array of which other processes have parts."""
+    return DistributedError(f"{what}: expected an array that is whole in this process, got one "
+                            "that is cut over several processes",
+                            hint="x.addressable_shards has the parts of this process; fnx."
+                                 "experimental.multihost_utils.process_allgather(x) reads all, in "
+                                 "all processes")
+
+
+class LocalProgram(Record):
+    """What this process runs of a FUNCTION on arrays over several processes.
+
+    Attributes:
+        function: on the blocks of this process, which are the memory of these arrays.
+        placements: those of the results.
+    """
+
+    function: UOp
+    placements: tuple[Placement, ...]
+
+    def commit(self, outs: Any, ins: Sequence[Any]) -> None:
+        """Commit the results, a list."""
+        _commit_each(outs, ins, self.placements)
+
+
+Localize = Callable[[UOp, tuple[Any, ...]], LocalProgram | None]  # by shardings of arguments
+_localize: Localize | None = None  # None: this process is alone
+_commit_each: Callable[..., None]
+
+
+def set_localization(localize: Localize, commit_each: Callable[..., None]) -> None:
+    """Register how programs on arrays over several processes run."""
+    global _localize, _commit_each
+    _localize, _commit_each = localize, commit_each
+
+
+def local_program(function: UOp, ins: Sequence[Any]) -> LocalProgram | None:
+    """Return what this process runs of a FUNCTION for arguments: memory, or what stands for an
+    array and has a ``sharding``; None: the FUNCTION itself."""
+    if _localize is None:
+        return None
+    placements = [getattr(x, "placed", x) for x in ins]
+    return _localize(function, tuple([getattr(p, "sharding", None) for p in placements]))
 
 
 def requested_device(device: Any) -> str | None:

@@ -337,6 +337,7 @@ class Callback(Record):
     it is false there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of
     operands and results; ``method`` says how a pure call is batched. ``of_parts``: the call of
     complex numbers that this one stands for, whose operands and results are the parts of those.
+    ``collective``: what the communicator runs instead of a Python function; src[0] is unused.
     """
 
     name: str
@@ -347,6 +348,7 @@ class Callback(Record):
     masked: bool = False
     method: str = ""
     of_parts: Callback | None = None
+    collective: Collective | None = None
 
 
 def bwd_rule_name(result_indices: Sequence[int], n: int) -> str:

@@ -32,6 +32,9 @@ from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.ops import Shape
 from fnx.core.scope import scope
 from fnx.core.support.errors import CallbackError, DeviceError, Location
+from fnx.core.support.process import lazy_import
+
+communicator = lazy_import("fnx.core.scope.communicator")
 
 CallbackFn = Callable[[list[NDArray], list[Shape]], Sequence[NDArray]]
 
@@ -116,7 +119,11 @@ def run_callback(arg: op_args.Callback, src: Sequence[Any]) -> list[NDArray]:
 
     Raises:
         CallbackError: the function raised, or returned wrong results.
+        DistributedError: a collective with processes that are missing, or run something else.
     """
+    if arg.collective is not None:
+        outs: list[NDArray] = communicator.run(arg.collective, src[1:])
+        return outs
     ref = _live_handles.get(int(src[0]))
     handle = None if ref is None else ref()
     if handle is None:

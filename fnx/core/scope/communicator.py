@@ -28,6 +28,9 @@ class Communicator(Protocol):
     def run(self, arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
         """Return the results of a collective for the operands of this process."""
 
+    def exchange(self, data: bytes, about: str) -> list[bytes]:
+        """Return the data of all processes, by their ranks; ``about`` names it in errors."""
+
 
 class _Single:
     """The communicator of a process that is alone."""
@@ -37,6 +40,10 @@ class _Single:
     def run(self, arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
         """Return the results for a group of one process."""
         return results(arg, 0, [operands])
+
+    def exchange(self, data: bytes, about: str) -> list[bytes]:
+        """Return the data of one process."""
+        return [data]
 
 
 class _State(threading.local):
@@ -50,6 +57,11 @@ _of_process: list[Communicator] = [_Single()]
 def current() -> Communicator:
     """Return the communicator of this thread, or of the process."""
     return _state.of_thread or _of_process[0]
+
+
+def of_process() -> Communicator:
+    """Return the communicator of the process."""
+    return _of_process[0]
 
 
 def set_for_process(communicator: Communicator | None) -> None:

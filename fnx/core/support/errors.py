@@ -409,6 +409,10 @@ class CallbackError(DeviceError):
     """A callback that raised, or returned other arrays than declared."""
 
 
+class DistributedError(DeviceError):
+    """Processes that compute together: one is missing or has ended, or they run other programs."""
+
+
 class OutOfMemoryError(DeviceError, MemoryError):
     """A device is out of memory, even after all unused memory was released."""
 

@@ -264,6 +264,11 @@ def _run_at_exit(function: Callable[[], object]) -> None:
         function()
 
 
+def before_exit(function: Callable[[], object]) -> None:
+    """Call a function when the main thread ends, before all functions of ``at_exit``."""
+    threading._register_atexit(function)  # type: ignore[attr-defined]
+
+
 def block_at_exit() -> None:
     """Block a daemon thread forever at process exit; return at once in the main thread."""
     if threading.current_thread() is not threading.main_thread():

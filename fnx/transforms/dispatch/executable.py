@@ -344,12 +344,17 @@ class EagerEvaluator(ExecutableCache):
             placement = committed.common_placement(
                 ins, lambda i: f"an array {captures[i].dtype}{list(captures[i].shape)}") \
                 if config.placing else None
-            executable = self.find(fn, (), None if placement is None else placement.device)
+            local = committed.local_program(fn, ins) if config.placing else None
+            executable = self.find(fn if local is None else local.function, (),
+                                   None if placement is None else placement.device)
             outs = executable.run(ins)
-            committed.commit(outs, placement, ins, fn)
+            if local is None:
+                committed.commit(outs, placement, ins, fn)
+            else:
+                local.commit(outs, ins)
             if on_run is not None:
-                on_run(captures, ins, committed.propagate_placement(executable.fast_run(), fn),
-                       executable.nbytes)
+                run = committed.propagate_placement(executable.fast_run(), fn, local)
+                on_run(captures, ins, run, executable.nbytes)
             return outs
         except FnxError as error:
             self._set_location(error, nodes)

@@ -153,7 +153,8 @@ def make_fastpath(plan: LaunchPlan) -> Fastpath | None:
     if config.placing and fixed is None:
         src.lines.append(f"  try: place = common_place(({ins}), str)\n"
                          "  except PlacementError: return MISS")
-        src.guard(f"(config.device if place is None else place.device) != {plan.key.device!r}")
+        src.guard(f"(config.device if place is None else place.device) != {plan.key.device!r}",
+                  "place is not None and place.key")
     _run_program(src, plan, leaves, ins)
     if config.placing or fixed is not None:
         placement = "place" if fixed is None else src.constant(fixed, "place")

@@ -194,5 +194,8 @@ def _why_not_runnable(cached_trace: CachedTrace, commands: UOp) -> str:
         return "has effects"
     if None in cached_trace.storages:
         return "reads values of a trace"
-    loops = [n for n in toposort([commands]) if n.op is ops.CMD_LOOP and n.arg.trips is None]
+    nodes = toposort([commands])
+    if any(n.op is ops.CALLBACK and n.arg.collective is not None for n in nodes):
+        return "exchanges arrays with other processes, which may not run it now"
+    loops = [n for n in nodes if n.op is ops.CMD_LOOP and n.arg.trips is None]
     return f"has a loop that ends by what it computes ({loops[0].arg.label})" if loops else ""

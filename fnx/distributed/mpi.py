@@ -1,0 +1,325 @@
+"""The communicator over MPI: collectives of NumPy arrays.
+
+Each operation is non-blocking and polled, with pauses that give up the processor: so a time limit
+works, Ctrl-C works, and processes that share a processor do not wait for each other's waiting.
+
+    all_reduce       one message for all operands that are summed in one type
+    all_gather, all_to_all, permute      bytes: they do not depend on the dtype
+    reduce_scatter   the parts are made contiguous first
+
+MPI has no bfloat16, float8 or int4, and float16 only as an extension: these are summed in the type
+that kernels compute them in, and rounded once at the end. Maxima of floats go through NumPy: MPI
+does not say what the maximum with a NaN is.
+
+With each collective a process sends its neighbor in the group what it runs. So processes that run
+other collectives, or in another order, get an error and never wrong numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from fnx.core.ir import low_precision, ops
+from fnx.core.ir.collectives import Collective, group
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.ops import Op
+from fnx.core.support.errors import DistributedError
+from fnx.core.support.record import Record
+
+_HEADER_TAG, _DATA_TAG, _LEFT_TAG = 1, 2, 3
+_OPS = {ops.ADD: "SUM", ops.MUL: "PROD", ops.MAX: "MAX", ops.MIN: "MIN", ops.AND: "BAND",
+        ops.OR: "BOR", ops.XOR: "BXOR"}
+_YIELDS = 20  # polls without a pause
+_LONGEST_PAUSE = 1e-3  # seconds
+_LOOK_AFTER = 0.05  # seconds of waiting after which it is asked whether a process has left
+
+# the requests, the arrays that MPI uses until they are done, and what then returns the results
+_Started = tuple[list[Any], Any, Callable[[], list[NDArray]]]
+
+
+class _Group(Record):
+    """How a collective runs: its communicator, the ranks of its group, this one's position, and
+    what names it to the neighbors."""
+
+    comm: Any
+    ranks: tuple[int, ...]
+    position: int
+    header: NDArray
+
+
+class MpiCommunicator:
+    """Exchanges arrays with the other processes of MPI.
+
+    Args:
+        mpi: mpi4py.MPI, started.
+        wait_limit: seconds that a wait for the others may take.
+        end_limit: seconds that the wait for their end may take.
+    """
+
+    def __init__(self, mpi: Any, wait_limit: float, end_limit: float) -> None:
+        self._mpi, self._wait_limit, self._end_limit = mpi, wait_limit, end_limit
+        self._world = mpi.COMM_WORLD
+        self.rank: int = self._world.rank
+        self.size: int = self._world.size
+        self._headers, self._control = self._world.Dup(), self._world.Dup()
+        self._comms: dict[tuple[Any, ...], Any] = {}
+        self._groups: dict[Collective, _Group] = {}
+        self._numpy_ops: dict[tuple[Op, np.dtype[Any]], Any] = {}
+        self._in_flight: list[Any] = []  # buffers of operations that failed: MPI may write them
+
+    # ---- collectives
+
+    def run(self, arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
+        """Return the results of a collective.
+
+        Raises:
+            DistributedError: a process has left, does not come, or runs something else.
+        """
+        members = self._group(arg)
+        count = len(members.ranks)
+        if count == 1 or arg.name == "permute" and not arg.pairs:
+            return _alone(arg, operands)
+        header = np.empty_like(members.header)
+        before, after = (members.ranks[(members.position + i) % count] for i in (-1, 1))
+        checks = [self._headers.Irecv(header, before, _HEADER_TAG),
+                  self._headers.Isend(members.header, after, _HEADER_TAG)]
+        started: _Started = getattr(self, f"_{arg.name}")(arg, members, operands)
+        requests, held, finish = started
+        self._in_flight.append((header, members, operands, held))
+        is_checked = False
+
+        def check() -> bool:
+            nonlocal is_checked
+            if not is_checked and checks[0].Test():
+                is_checked = True
+                if not np.array_equal(header, members.header):
+                    raise self._mismatch(arg, before)
+            return is_checked
+
+        self._wait([*requests, *checks], lambda: f"{arg.name} of {_text(arg)}", check,
+                   lambda: [before] if not is_checked else
+                   [r for r in members.ranks if r not in (self.rank, before)])
+        self._in_flight.pop()
+        return finish()
+
+    def exchange(self, data: bytes, about: str) -> list[bytes]:
+        """Return the data of all processes.
+
+        Raises:
+            DistributedError: a process has left, or does not come.
+        """
+        lengths = np.zeros(self.size, np.int64)
+        count = np.array([len(data)], np.int64)
+        self._wait([self._control.Iallgather(count, lengths)], lambda: about)
+        ends = [0, *accumulate(map(int, lengths))]
+        whole = np.zeros(ends[-1], np.uint8)
+        self._wait([self._control.Iallgatherv(
+            np.frombuffer(data, np.uint8), [whole, (lengths.tolist(), ends[:-1]),
+                                            self._mpi.BYTE])], lambda: about)
+        return [whole[a:b].tobytes() for a, b in zip(ends, ends[1:])]
+
+    # ---- groups
+
+    def _group(self, arg: Collective) -> _Group:
+        if (members := self._groups.get(arg)) is None:
+            ranks = group(arg.grid, self.rank, arg.names)
+            key = arg.grid, arg.names
+            if key not in self._comms:
+                self._comms[key] = self._split(ranks, arg)
+            digest = hashlib.blake2b(repr(arg).encode(), digest_size=16).digest()
+            members = self._groups[arg] = _Group(self._comms[key], ranks, ranks.index(self.rank),
+                                                 np.frombuffer(digest, np.uint8))
+        return members
+
+    def _split(self, ranks: tuple[int, ...], arg: Collective) -> Any:
+        """Return the communicator of a group. MPI makes it by a call that blocks: so all processes
+        come here first, within the time limit."""
+        if len(ranks) == 1:
+            return None
+        self._wait([self._headers.Ibarrier()], lambda: f"the first {arg.name} of {_text(arg)}",
+                   missing=lambda: [r for r in range(self.size) if r != self.rank])
+        return self._world.Split(min(ranks), ranks.index(self.rank))
+
+    # ---- waiting
+
+    def _wait(self, requests: list[Any], what: Callable[[], str],
+              check: Callable[[], bool] = lambda: True,
+              missing: Callable[[], list[int]] = list) -> None:
+        """Poll until all is done."""
+        start, polls = time.monotonic(), 0
+        try:
+            while not (check() & self._mpi.Request.Testall(requests)):
+                polls += 1
+                waited = time.monotonic() - start
+                if polls <= _YIELDS:
+                    time.sleep(0)  # gives up the processor
+                    continue
+                time.sleep(min(waited / 8, _LONGEST_PAUSE))
+                if waited > _LOOK_AFTER:
+                    self._look_for_leavers(what)
+                if waited > self._wait_limit:
+                    raise self._late(what(), missing())
+        except self._mpi.Exception as error:
+            check()  # the cause, if the processes run different collectives
+            raise DistributedError(f"{what()}: MPI failed: {error}",
+                                   hint="all processes must run the same program on arrays of the "
+                                        "same shapes") from None
+
+    def _late(self, what: str, missing: Sequence[int]) -> DistributedError:
+        names = ", ".join(map(str, missing)) or "another one"
+        return DistributedError(
+            f"process {self.rank} waited {self._wait_limit:g} s in {what}: process {names} did not "
+            "come", hint="all processes must run the same program; a process that may take longer "
+                         "needs distributed.initialize(heartbeat_timeout_seconds=...)")
+
+    def _look_for_leavers(self, what: Callable[[], str]) -> None:
+        status = self._mpi.Status()
+        if self._control.Iprobe(self._mpi.ANY_SOURCE, _LEFT_TAG, status):
+            raise DistributedError(
+                f"process {self.rank} waits in {what()}: process {status.source} has ended",
+                hint="all processes must run the same program to its end; look at the output of "
+                     "that process")
+
+    def _mismatch(self, arg: Collective, other: int) -> DistributedError:
+        return DistributedError(
+            f"process {self.rank} runs {arg.name} of {_text(arg)}, process {other} another "
+            "collective", hint="all processes must call the same functions in the same order: no "
+                               "`if fnx.process_index() == 0` around what computes with arrays of "
+                               "several processes")
+
+    # ---- the end
+
+    def leave(self) -> None:
+        """Say that this process has come to its end, wait until all have, and end MPI."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        word = np.zeros(1, np.uint8)
+        words = np.zeros(self.size, np.uint8)
+        requests = [r for rank in others for r in (
+            self._control.Isend(word, rank, _LEFT_TAG),
+            self._control.Irecv(words[rank:rank + 1], rank, _LEFT_TAG))]
+        start = time.monotonic()
+        while not self._mpi.Request.Testall(requests):
+            if time.monotonic() - start > self._end_limit:
+                self.abort()
+            time.sleep(_LONGEST_PAUSE)
+        self._mpi.Finalize()
+
+    def abort(self) -> None:
+        """End all processes."""
+        self._world.Abort(1)
+
+    # ---- routines: the requests, what they use, and the function that returns the results
+
+    def _all_reduce(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
+                   ) -> _Started:
+        values = [low_precision.decode(x, t) for x, (_, t) in zip(operands, arg.ins)]
+        packs, requests = [], []
+        for dtype in dict.fromkeys([x.dtype for x in values]):
+            at = [i for i, x in enumerate(values) if x.dtype == dtype]
+            flat = _bytes_of_bools(np.concatenate([values[i].ravel() for i in at])
+                                   if len(at) > 1 else np.ascontiguousarray(values[at[0]]).ravel())
+            total = np.empty_like(flat)
+            requests.append(members.comm.Iallreduce(flat, total, self._op(arg, dtype)))
+            packs.append((at, flat, total, dtype))
+
+        def finish() -> list[NDArray]:
+            out: dict[int, NDArray] = {}
+            for at, _, total, dtype in packs:
+                ends = [0, *accumulate([values[i].size for i in at])]
+                for i, a, b in zip(at, ends, ends[1:]):
+                    shape, t = arg.ins[i]
+                    out[i] = low_precision.encode(total[a:b].view(dtype).reshape(shape), t)
+            return [out[i] for i in range(len(values))]
+        return requests, packs, finish
+
+    def _reduce_scatter(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
+                       ) -> _Started:
+        (_, t), = arg.ins
+        x = low_precision.decode(operands[0], t)
+        parts = _bytes_of_bools(_parts_first(x, len(members.ranks), arg.axis))
+        total = np.empty(parts.shape[1:], parts.dtype)
+        request = members.comm.Ireduce_scatter_block(parts, total, self._op(arg, x.dtype))
+        return [request], (parts, total), \
+            lambda: [low_precision.encode(total.view(x.dtype), t)]
+
+    def _all_gather(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
+                   ) -> _Started:
+        x = np.ascontiguousarray(operands[0])
+        blocks = np.empty((len(members.ranks), *x.shape), x.dtype)
+        return [members.comm.Iallgather(self._raw(x), self._raw(blocks))], (x, blocks), \
+            lambda: [_joined(blocks, arg.axis)]
+
+    def _all_to_all(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
+                   ) -> _Started:
+        parts = _parts_first(operands[0], len(members.ranks), arg.axis)
+        blocks = np.empty_like(parts)
+        return [members.comm.Ialltoall(self._raw(parts), self._raw(blocks))], (parts, blocks), \
+            lambda: [_joined(blocks, arg.to_axis)]
+
+    def _permute(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
+                ) -> _Started:
+        x, here = np.ascontiguousarray(operands[0]), members.position
+        out = np.zeros_like(x)
+        requests = []
+        for source, target in arg.pairs:
+            if source == target == here:
+                out[...] = x
+            elif target == here:
+                requests.append(members.comm.Irecv(self._raw(out), source, _DATA_TAG))
+            elif source == here:
+                requests.append(members.comm.Isend(self._raw(x), target, _DATA_TAG))
+        return requests, (x, out), lambda: [out]
+
+    def _raw(self, x: NDArray) -> Any:
+        return [x.reshape(-1).view(np.uint8), self._mpi.BYTE]
+
+    def _op(self, arg: Collective, dtype: np.dtype[Any]) -> Any:
+        monoid = arg.monoid
+        assert monoid is not None
+        if dtype.kind != "f" or monoid not in (ops.MAX, ops.MIN):
+            return getattr(self._mpi, _OPS[monoid])
+        if (monoid, dtype) not in self._numpy_ops:
+            ufunc = np.maximum if monoid is ops.MAX else np.minimum
+
+            def reduce_into(block: Any, total: Any, _: Any) -> None:
+                out = np.frombuffer(total, dtype)
+                ufunc(np.frombuffer(block, dtype), out, out=out)
+            self._numpy_ops[monoid, dtype] = self._mpi.Op.Create(reduce_into, commute=True)
+        return self._numpy_ops[monoid, dtype]
+
+
+def _alone(arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
+    """Return the results of a group of one process, or of a permute that sends nothing."""
+    if arg.name == "permute" and not arg.pairs:
+        return [np.zeros_like(operands[0])]
+    return [*operands]
+
+
+def _bytes_of_bools(x: NDArray) -> NDArray:
+    """Return an array with bools as bytes, which MPI's bitwise operations take."""
+    return x.view(np.uint8) if x.dtype == np.bool_ else x
+
+
+def _parts_first(x: NDArray, count: int, axis: int) -> NDArray:
+    """Return the parts of an array along an axis, in one contiguous array: part, axes."""
+    split = x.reshape(*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1:])
+    return np.ascontiguousarray(np.moveaxis(split, axis, 0))
+
+
+def _joined(blocks: NDArray, axis: int) -> NDArray:
+    """Return blocks, which the first axis counts, concatenated along an axis."""
+    moved = np.moveaxis(blocks, 0, axis)
+    shape = moved.shape
+    return moved.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2:])
+
+
+def _text(arg: Collective) -> str:
+    """Say what a collective is of."""
+    arrays = ", ".join([f"{dtype}{list(shape)}" for shape, dtype in arg.ins])
+    return f"{arrays} over axis {', '.join(map(repr, arg.names))} of the mesh"

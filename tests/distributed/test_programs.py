@@ -1,0 +1,200 @@
+"""Arrays and programs over several processes against the same in one: each process also runs the
+program on arrays of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.launch import launch, run
+
+pytest.importorskip("mpi4py")
+
+START = """
+import sys, numpy as np, fnx, fnx.lax as lax, fnx.numpy as jnp
+from collections import Counter
+from fnx import P
+fnx.distributed.initialize()
+from fnx.core.scope import communicator
+from fnx.experimental import multihost_utils as utils
+n, me = fnx.process_count(), fnx.process_index()
+mesh = fnx.make_mesh((n,), ("d",))
+at = lambda *spec: fnx.NamedSharding(mesh, P(*spec))
+rng = np.random.default_rng(0)
+draw = lambda *shape: rng.standard_normal(shape).astype(np.float32) * 0.3
+log = Counter()
+exchange = communicator.current().run
+communicator.current().run = lambda arg, xs: (log.update([arg.name]), exchange(arg, xs))[1]
+
+def same(name, f, args, specs, messages=None, **options):
+    put = [fnx.tree.map(lambda x: fnx.device_put(x, at(*spec)), x) if type(spec) is tuple else
+           fnx.tree.map(lambda x, s: fnx.device_put(x, at(*s)), x, spec)
+           for x, spec in zip(args, specs)]
+    want = fnx.jit(f)(*args)
+    log.clear()
+    got = fnx.jit(f, **options)(*put)
+    for a, b in zip(fnx.tree.leaves(utils.process_allgather(got)), fnx.tree.leaves(want)):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5, err_msg=name)
+    return got
+
+def count(f, *args):
+    fnx.block_until_ready(f(*args))
+    log.clear()
+    fnx.block_until_ready(f(*args))
+    del log["process_index"]
+    return dict(log)
+"""
+
+PROGRAMS = START + """
+def mlp(p, x):
+    for w, b in p[:-1]:
+        x = jnp.tanh(x @ w + b)
+    return x @ p[-1][0] + p[-1][1]
+
+def step(p, m, x, y):
+    loss, g = fnx.value_and_grad(lambda p: ((mlp(p, x) - y) ** 2).mean())(p)
+    m = fnx.tree.map(lambda m, g: 0.9 * m + g, m, g)
+    return fnx.tree.map(lambda p, m: p - 0.1 * m, p, m), m, loss
+
+def steps(p, m, x, y):
+    for _ in range(2):
+        p, m, loss = step(p, m, x, y)
+    return p, loss
+
+p, x, y = [(draw(8, 16), draw(16)), (draw(16, 4), draw(4))], draw(16, 8), draw(16, 4)
+m = fnx.tree.map(np.zeros_like, p)
+same("data parallel", steps, (p, m, x, y), [(), (), ("d",), ("d",)], donate_argnums=(0, 1))
+data = [fnx.device_put(a, at("d")) for a in (x, y)]
+assert count(fnx.jit(step), p, m, *data) == {"all_reduce": 1}, log
+cut = [(("d",), ("d",))] * 2
+same("fully sharded", steps, (p, m, x, y), [cut, cut, ("d",), ("d",)])
+
+def block(p, x):
+    h = x - x.mean(-1, keepdims=True)
+    q, k, v = [jnp.einsum("btd,dhe->bhte", h, p[i]) for i in "qkv"]
+    a = fnx.nn.softmax(jnp.where(jnp.tril(jnp.ones((4, 4), bool)), q @ k.swapaxes(-1, -2), -1e9))
+    x = x + jnp.einsum("bhte,hed->btd", a @ v, p["o"])
+    return x + fnx.nn.gelu(x @ p["up"]) @ p["down"]
+
+w = {**{i: draw(8, 4, 2) for i in "qkv"}, "o": draw(4, 2, 8), "up": draw(8, 16),
+     "down": draw(16, 8)}
+specs = {**{i: (None, "d") for i in "qkv"}, "o": ("d",), "up": (None, "d"), "down": ("d",)}
+x = draw(2, 4, 8)
+placed = {i: fnx.device_put(w[i], at(*specs[i])) for i in w}
+assert count(fnx.jit(block), placed, x) == {"all_reduce": 2}, log
+grads = fnx.grad(lambda p, x: (block(p, x) ** 2).sum())
+got = fnx.jit(grads)(placed, x)
+assert all(got[i].sharding == placed[i].sharding for i in w), {i: got[i].sharding for i in w}
+for i, g in fnx.jit(grads)(w, x).items():
+    np.testing.assert_allclose(utils.process_allgather(got[i]), g, rtol=2e-4, atol=2e-5)
+
+def heat(u):
+    def local(u):
+        left, right = [lax.ppermute(part, "d", [(i, (i + s) % n) for i in range(n)])
+                       for part, s in ((u[-1:], 1), (u[:1], -1))]
+        e = jnp.concatenate([left, u, right])
+        return u + 0.1 * (e[2:] - 2 * u + e[:-2])
+    cut = fnx.shard_map(local, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+    return lax.fori_loop(0, 3, lambda i, u: cut(u), u)
+u = draw(16)
+want = u
+for _ in range(3):
+    want = want + 0.1 * (np.roll(want, 1) - 2 * want + np.roll(want, -1))
+got = fnx.jit(heat)(fnx.device_put(u, at("d")))
+np.testing.assert_allclose(utils.process_allgather(got), want, rtol=1e-5)
+
+def rnn(w, x, rows):
+    def step(c, r):
+        c = jnp.tanh(c @ w + x.mean(0) * r)
+        return c, c.sum()
+    c, ys = lax.scan(step, x, rows)
+    return (c ** 2).sum() + ys.sum()
+same("scan", fnx.value_and_grad(rnn), (draw(4, 4), draw(8, 4), draw(3)), [(), ("d",), ()])
+print("equal")
+"""
+
+ARRAYS = START + """
+x = fnx.make_array_from_process_local_data(at("d"), np.full((2, 3), me, np.float32))
+whole = utils.process_allgather(x)
+np.testing.assert_array_equal(whole[::2, 0], np.arange(n))
+y = fnx.make_array_from_callback((2 * n, 3), at("d"), lambda index: whole[index])
+z = fnx.make_array_from_single_device_arrays((2 * n, 3), at("d"), [jnp.full((2, 3), float(me))])
+assert float(abs(x - y).sum() + abs(x - z).sum()) == 0  # eager
+assert x.shape == (2 * n, 3) and not x.is_fully_addressable and not x.is_fully_replicated
+assert repr(x) == f"Array(shape=({2 * n}, 3), dtype=float32)" == str(x)
+shard, = x.addressable_shards
+np.testing.assert_array_equal(shard.data, np.full((2, 3), me))
+assert [s.data is None for s in x.global_shards] == [i != me for i in range(n)]
+moved = fnx.device_put((x + 1).T, at(None, "d")) * 2
+assert moved.sharding == at(None, "d")
+np.testing.assert_array_equal(utils.process_allgather(moved), (whole + 1).T * 2)
+np.testing.assert_array_equal(fnx.device_put(x, at()), whole)
+made = fnx.jit(lambda: jnp.arange(4.0 * n), out_shardings=at("d"))()
+np.testing.assert_array_equal(made.addressable_data(0), np.arange(4.0) + 4 * me)
+f = fnx.jit(lambda w, x: w - fnx.grad(lambda w: ((x @ w) ** 2).mean())(w))
+w = jnp.ones(3)
+lowered = f.lower(w, x)
+assert "all_reduce" in lowered.text("graph")
+compiled = lowered.compile()
+like = fnx.ShapeDtypeStruct(x.shape, np.float32, sharding=at("d"))
+for g in (compiled, f.lower(w, like).compile()):
+    np.testing.assert_array_equal(g(w, x), f(w, x))
+utils.sync_global_devices("here")
+utils.assert_equal({"a": 1})
+assert utils.broadcast_one_to_all(np.int32(me + 5)) == 5
+refused = [
+    ("cut over several processes.*process_allgather", lambda: np.asarray(x)),
+    ("cut over several processes", lambda: fnx.device_put(x, fnx.local_devices()[0])),
+    ("the same array in all processes", lambda: fnx.device_put(np.full(4, me), at())),
+    ("shape .2, 3., got .3, 3.", lambda: fnx.make_array_from_process_local_data(
+        at("d"), np.ones((3, 3)), (2 * n, 3))),
+    ("the shardings that it was compiled for", lambda: compiled(w, jnp.ones((2 * n, 3)))),
+    ("equal part, in order", lambda: fnx.device_put(np.ones(4), fnx.NamedSharding(
+        fnx.sharding.Mesh(fnx.devices()[::-1], "d"), P("d")))),
+    ("values of seeds", lambda: utils.assert_equal(me, "values of seeds"))]
+import re
+for text, call in refused:
+    try:
+        call()
+    except fnx.FnxError as error:
+        assert re.search("(?s)" + text, str(error)), error
+    else:
+        raise AssertionError(text)
+print("equal")
+"""
+
+OTHER_PROGRAMS = START + """
+x = fnx.device_put(np.ones((4, 2), np.float32), at("d"))
+f = fnx.jit(lambda x: (x * (me + 1)).sum())
+f(x)
+"""
+
+
+def test_whole_programs_are_those_of_one_process(tmp_path: Path) -> None:
+    assert run(2, PROGRAMS, folder=tmp_path).count("equal") == 2
+
+
+def test_arrays_have_their_blocks(tmp_path: Path) -> None:
+    assert run(2, ARRAYS, folder=tmp_path).count("equal") == 2
+
+
+def test_other_programs_are_refused_before_they_run(tmp_path: Path) -> None:
+    done = launch(2, OTHER_PROGRAMS, folder=tmp_path)
+    assert done.returncode != 0 and "the same program in all processes" in done.stderr, done.stderr
+    assert "float32[4, 2]" in done.stderr and "program.py:" in done.stderr
+
+
+def test_a_mesh_may_have_several_devices_of_each_process(tmp_path: Path) -> None:
+    program = START + """
+mesh = fnx.make_mesh((2, 2), ("a", "b"))  # a: processes, b: the devices of one
+x = fnx.device_put(np.arange(32.0, dtype=np.float32).reshape(8, 4), at(("a", "b")))
+assert [s.data.shape for s in x.addressable_shards] == [(2, 4)] * 2
+np.testing.assert_array_equal(x.addressable_shards[1].data[0], np.arange(4) + 8 + 16 * me)
+y = fnx.jit(lambda x: x @ x.T)(fnx.device_put(x, at("b", "a")))
+w = np.arange(32.0).reshape(8, 4)
+np.testing.assert_array_equal(utils.process_allgather(y), w @ w.T)
+print("equal")
+"""
+    out = run(2, program, folder=tmp_path, FNX_CPU_DEVICES="2")
+    assert out.count("equal") == 2
