@@ -48,6 +48,8 @@ exit:
 class Code:
     """The part of a kernel's code that an encoder uses; counts how often its text is requested."""
 
+    is_library_call = False
+
     def __init__(self, symbol: str, text: str, parallel: int, scratch: int = 0) -> None:
         self.symbol, self._text, self.asked = symbol, text, 0
         self.key = hashlib.sha256(text.encode()).digest()
