@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fnx
@@ -86,6 +86,8 @@ def integers(shape: Sequence[int], seed: int) -> Any:
 
 
 @settings(max_examples=30, deadline=None)
+@example(Drawn((2, 6, 6, 4, 6), (2, 3, 1, 5, 1), [1, 3, 1], [(0, 0), (0, 2), (0, 0)], [1, 3, 2],
+               [1, 2, 2], 2))  # columns whose offsets depend on an unrolled range within a MIN
 @given(convolutions())
 def test_convolutions_and_their_gradients(of: Drawn) -> None:
     x, w = integers(of.x, 0), integers(of.w, 1)

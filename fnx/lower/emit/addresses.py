@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.accessors import buffer, dims
 from fnx.core.ir.expr import Expr
-from fnx.core.ir.uop import UOp, toposort
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.algebra import Bounds, Polynomial, interval_product
 from fnx.core.support.record import Record
@@ -85,12 +85,18 @@ def offset_of(index: UOp, lane: UOp | None) -> Offset:
 
 
 def substitute_instance(terms: Polynomial, at: Instance) -> Polynomial:
-    """Substitute the instance into terms; the constant part has the key ()."""
+    """Substitute the instance into terms and their atoms; the constant part has the key ()."""
     out: Polynomial = {}
     for monomial, c in terms.items():
-        rest = tuple([a for a in monomial if a not in at])
+        rest = tuple([_atom_in(a, at) for a in monomial if a not in at])
         out[rest] = out.get(rest, 0) + c * math.prod([at[a] for a in monomial if a in at])
     return out
+
+
+def _atom_in(atom: UOp, at: Instance) -> UOp:
+    """Return an atom, such as an IDIV, in an instance: it may depend on an unrolled range."""
+    values = {r: build.index_const(i) for r, i in at.items() if r in atom.ranges}
+    return substitute([atom], values)[0] if values else atom
 
 
 def is_strided(offset: Offset, lane: UOp | None) -> bool:
