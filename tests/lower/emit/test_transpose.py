@@ -230,7 +230,7 @@ def test_rows_of_the_source_are_vectors(rows, lanes):
 
 def test_rows_of_whole_kilobytes_are_padded():
     """The stride is padded, so that rows that are read together map to different cache sets."""
-    target = llvm.host_target()
+    target = Target("cpu")
     stages = [n for k in (240, 256, 255)
               for n in toposort(vectorize_stage_fills(packed(30, k, 14), target).src)
               if n.op is ops.STAGE]
