@@ -125,9 +125,9 @@ def comms(f: Callable[..., Any], *args: Any, topology: Topology | str = "infinib
 
     Args:
         f: a function, jitted or not.
-        *args: arrays or ``ShapeDtypeStruct``s; their shardings are over one mesh, which may be an
+        args: arrays, or ``ShapeDtypeStruct``; their shardings are over one mesh, which may be an
             ``AbstractMesh``. What has no sharding is on each device.
-        topology: a ``Topology``, or the name of one: "nvlink", "infiniband", "ethernet".
+        topology: a ``Topology``, or its name: "nvlink", "infiniband" or "ethernet".
 
     Returns:
         A CommsReport; ``print`` shows it as a table.

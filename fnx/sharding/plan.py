@@ -60,9 +60,9 @@ def plan(f: Callable[..., Any], args: Sequence[Any], mesh: AbstractMesh, *,
 
     Args:
         f: a function, jitted or not.
-        args: its arguments: arrays or ``ShapeDtypeStruct``s.
+        args: its arguments: arrays, or ``ShapeDtypeStruct``.
         mesh: a Mesh, or an AbstractMesh whose devices need not exist.
-        topology: a ``Topology``, or the name of one: "nvlink", "infiniband", "ethernet".
+        topology: a ``Topology``, or its name: "nvlink", "infiniband" or "ethernet".
         memory: bytes that arguments and results may take on a device; None: no limit.
 
     Returns:
