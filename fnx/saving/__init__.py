@@ -1,4 +1,5 @@
-"""Pytrees in files: ``fnx.save`` and ``fnx.load``, as safetensors or npz by the file's suffix.
+"""Pytrees in files: ``fnx.save`` and ``fnx.load``, as safetensors or npz by the file's suffix, or
+as a folder of blocks of several processes (shards.py).
 
 Nothing in a file is ever executed, and damaged files are rejected: the error names the file, the
 byte, what was expected and what is there.
@@ -29,10 +30,15 @@ from fnx.core.support.errors import (
     lazy_module,
 )
 from fnx.core.support.name_hints import suggestion
+from fnx.core.support.process import lazy_import
 from fnx.saving import files, npz, safetensors
 
 __all__ = ["load", "save"]
 
+shards = lazy_import("fnx.saving.shards")
+constraints = lazy_import("fnx.sharding.constraints")
+
+_SHARDS = ".shards"
 _FORMATS: dict[str, ModuleType] = {".safetensors": safetensors, ".npz": npz}
 _NUMBER_TYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64,
                                   complex: dtypes.complex128}
@@ -47,7 +53,8 @@ def _find_format(path: Any) -> tuple[str, ModuleType]:
     module = _FORMATS.get(os.path.splitext(name)[1]) if isinstance(name, str) else None
     if module is None:
         raise ArgumentError(f"expected a path that ends in {' or '.join(_FORMATS)}, got {name!r}",
-                            hint="the suffix says the format: model.safetensors or model.npz")
+                            hint="the suffix says the format: model.safetensors or model.npz; "
+                                 "model.shards is a folder that several processes write")
     return name, module
 
 
@@ -94,11 +101,13 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Write the leaves of a tree into one file, atomically.
 
     The file is written under a temporary name in its folder, flushed to the disk, and renamed: a
-    reader sees the old content or the new, at any time, even if the process is killed.
+    reader sees the old content or the new, at any time, even if the process is killed. So it is
+    with a folder ``.shards``, to which all processes of a program write: each its blocks of arrays
+    that are sharded over several.
 
     Args:
-        path: of the file; the suffix ``.safetensors`` or ``.npz`` selects the format. A link is
-            replaced.
+        path: of the file; the suffix ``.safetensors`` or ``.npz`` selects the format, ``.shards`` a
+            folder. A link is replaced.
         tree: a pytree of Arrays, NumPy arrays and numbers. The name of a leaf is its path with
             dots: that of ``{"layers": [{"w": x}]}`` is ``layers.0.w``.
 
@@ -116,6 +125,9 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     Array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
+    if _is_sharded(path):
+        shards.save(os.fspath(path), _named_leaves(tree), _leaf_data)
+        return
     name, format_ = _find_format(path)
     values = {leaf: _leaf_data(leaf, x) for leaf, x in _named_leaves(tree).items()}
     for leaf, value in values.items():
@@ -136,11 +148,13 @@ def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True)
     place would change, and the process would end if the file is cut.
 
     Args:
-        path: of a ``.safetensors`` or ``.npz`` file.
+        path: of a ``.safetensors`` or ``.npz`` file, or of a ``.shards`` folder, which any number
+            of processes may have written.
         like: a tree with the expected structure, shapes and dtypes, such as the initial state of a
-            training; its leaves may be ``ShapeDtypeStruct``. A leaf that is a number, a NumPy array
-            or weakly typed there is so in the result; if a number became an array of its kind (a
-            count, in a jitted step), it is that. None: return a dict of Arrays by name.
+            training; its leaves may be ``ShapeDtypeStruct``. From a folder, a leaf has the sharding
+            that it has there, and a process reads its block only. A leaf that is a number, a NumPy
+            array or weakly typed there is so in the result; if a number became an array of its kind
+            (a count, in a jitted step), it is that. None: return a dict of Arrays by name.
         verify: whether to check the elements against the checksums in the file, which reads all of
             it.
 
@@ -160,14 +174,42 @@ def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True)
     >>> fnx.load(path, like=start)
     {'step': 7, 'w': Array([1., 1.], dtype=float32)}
     """
-    name, format_ = _find_format(path)
     arguments.check_bool("verify", verify)
+    if _is_sharded(path):
+        return _load_shards(os.fspath(path), like, verify)
+    name, format_ = _find_format(path)
     arrays: dict[str, NDArray] = format_.read(files.MappedFile(name), verify)
     if like is None:
         return {leaf: _to_array(value, False) for leaf, value in arrays.items()}
     expected = _named_leaves(like)
     _check_names(name, expected, arrays)
     leaves = [_restore_leaf(name, leaf, arrays[leaf], x) for leaf, x in expected.items()]
+    return tree.unflatten(tree.structure(like), leaves)
+
+
+def _is_sharded(path: Any) -> bool:
+    return isinstance(path, (str, os.PathLike)) and str(os.fspath(path)).endswith(_SHARDS)
+
+
+def _load_shards(path: str, like: Any, verify: bool) -> Any:
+    checkpoint = shards.Checkpoint(path, verify)
+    if like is None:
+        return {leaf: _to_array(checkpoint.whole(leaf), False) for leaf in checkpoint.leaves}
+    expected = _named_leaves(like)
+    _check_names(path, expected, checkpoint.leaves)
+    leaves = []
+    for name, x in expected.items():
+        sharding: Any = getattr(x, "sharding", None)
+        t, shape = checkpoint.leaves[name].dtype, checkpoint.leaves[name].shape
+        if getattr(sharding, "mesh", None) is None:
+            leaves.append(_restore_leaf(path, name, checkpoint.whole(name), x))
+        elif sharding.is_fully_addressable:
+            whole = _restore_leaf(path, name, checkpoint.whole(name), x)
+            leaves.append(constraints.move(whole, sharding))
+        else:
+            weak = _check_leaf(path, name, t, shape, x)
+            block = checkpoint.read(name, sharding._block(shape))
+            leaves.append(constraints.from_block(block, sharding, shape, t, weak))
     return tree.unflatten(tree.structure(like), leaves)
 
 
@@ -191,6 +233,20 @@ def _to_array(value: NDArray, weak: bool) -> Array:
 
 def _restore_leaf(path: str, name: str, value: NDArray, like: Any) -> Any:
     """Return a leaf as the type that is expected, after checking dtype and shape."""
+    actual = dtypes.as_dtype(value.dtype)
+    t = _NUMBER_TYPES.get(type(like))
+    if t is not None and actual != t and (actual.kind, value.shape) == (t.kind, ()):
+        return _to_array(value, False)  # a number that became an array in the first step
+    weak = _check_leaf(path, name, actual, value.shape, like)
+    if t is not None:
+        return value.item()
+    if isinstance(like, np.ndarray):
+        return np.array(low_precision.as_public_array(value, actual))
+    return value[()] if isinstance(like, np.generic) else _to_array(value, weak)
+
+
+def _check_leaf(path: str, name: str, actual: DType, actual_shape: Shape, like: Any) -> bool:
+    """Check dtype and shape of a leaf, and return whether it is weakly typed."""
     t: DType
     shape: Shape
     if isinstance(like, ShapeDtypeStruct) or type(like) is Array:
@@ -202,20 +258,13 @@ def _restore_leaf(path: str, name: str, value: NDArray, like: Any) -> Any:
     else:
         raise CheckpointError(f"leaf {name} of like: expected an array or a number, got "
                               f"{type(like).__name__}")
-    actual = dtypes.as_dtype(value.dtype)
-    if type(like) in _NUMBER_TYPES and actual != t and (actual.kind, value.shape) == (t.kind, ()):
-        return _to_array(value, False)  # a number that became an array in the first step
-    if (actual, value.shape) != (t, shape):
+    if (actual, actual_shape) != (t, shape):
         raise CheckpointError(
-            f"{path}: expected {t}{list(shape)} at {name}, got {actual}{list(value.shape)}",
-            hint="load without like= and convert" if value.shape == shape else
+            f"{path}: expected {t}{list(shape)} at {name}, got {actual}{list(actual_shape)}",
+            hint="load without like= and convert" if actual_shape == shape else
             "the file is from a model of other shapes: build like= as that model does, or load "
             "without like= and convert")
-    if type(like) in _NUMBER_TYPES:
-        return value.item()
-    if isinstance(like, np.ndarray):
-        return np.array(low_precision.as_public_array(value, t))
-    return value[()] if isinstance(like, np.generic) else _to_array(value, weak)
+    return weak
 
 
 if not TYPE_CHECKING:

@@ -75,6 +75,15 @@ def _copy_mode(file: BinaryIO, name: str, folder_fd: int) -> None:
             os.fchmod(file.fileno(), stat.S_IMODE(info.st_mode))
 
 
+def remove_stale(folder: str, name: str) -> None:
+    """Remove the temporary files that killed writers of a file left in a folder."""
+    folder_fd = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        _remove_stale(name, folder_fd)
+    finally:
+        os.close(folder_fd)
+
+
 def _remove_stale(name: str, folder_fd: int) -> None:
     """Remove the temporary files that killed writers of this file left."""
     pattern = re.compile(re.escape(f".{name[:64]}.") + r"[0-9a-f]{16}\.part")

@@ -39,6 +39,9 @@ _FORMAT_MARK = {"format": "fnx"}  # marks files that must have sums, so a damage
 _METADATA_KEY = "__metadata__"
 
 
+DTYPES = {str(t): t for t in _CODES_BY_DTYPE}
+
+
 def check(name: str, t: DType) -> None:
     """Reject a type or name that the format does not allow."""
     if t not in _CODES_BY_DTYPE:
