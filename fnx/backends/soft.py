@@ -275,6 +275,8 @@ class SoftQueue(HardwareQueue):
 class _KernelText:
     """The text of a kernel, for the cache of kernels."""
 
+    is_library_call = False
+
     def __init__(self, symbol: str, text: str) -> None:
         self.symbol, self._text = symbol, text
         self.key = hashlib.sha256(f"soft {text}".encode()).digest()

@@ -182,9 +182,9 @@ def test_without_threads_the_caller_compiles(kernels, monkeypatch):
 def test_work_of_before_a_reset_does_not_count_afterwards(kernels, monkeypatch):
     compile_ir, free = llvm.compile_ir, threading.Event()
 
-    def slow(text, target):
+    def slow(text, target, *options):
         free.wait(200)
-        return compile_ir(text, target)
+        return compile_ir(text, target, *options)
 
     monkeypatch.setattr(llvm, "compile_ir", slow)
     kernels.prepare(code())
