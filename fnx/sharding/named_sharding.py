@@ -143,8 +143,9 @@ class Sharding:
 
     def _joined(self, block_shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of an array of which each process has a block of a shape."""
-        return tuple([n * n // max(s.stop - s.start, 1) for n, s in
-                      zip(block_shape, self._block(block_shape))])
+        whole = (self.num_devices,) * len(block_shape)  # what any of its cuts divides
+        return tuple([n * self.num_devices // (s.stop - s.start)
+                      for n, s in zip(block_shape, self._block(whole))])
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether each device holds the same part of an array of ``ndim`` axes."""

@@ -39,7 +39,7 @@ def kill(seed: int) -> tuple[int, str]:
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         path, start = os.path.join(folder, "run.shards"), time.monotonic()
-        done = launch(2, PROGRAM, path, str(draw.randrange(2)), str(draw.uniform(0, 1.0)),
+        done = launch(2, PROGRAM, path, str(draw.randrange(2)), str(draw.uniform(0.1, 1.5)),
                       folder=Path(folder))
         if done.returncode == 0 or time.monotonic() - start > LIMIT:
             return 0, f"the others did not end: {done.stdout}{done.stderr}"
