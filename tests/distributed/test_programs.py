@@ -27,7 +27,7 @@ log = Counter()
 exchange = communicator.current().run
 communicator.current().run = lambda arg, xs: (log.update([arg.name]), exchange(arg, xs))[1]
 
-def same(name, f, args, specs, messages=None, **options):
+def same(name, f, args, specs, **options):
     put = [fnx.tree.map(lambda x: fnx.device_put(x, at(*spec)), x) if type(spec) is tuple else
            fnx.tree.map(lambda x, s: fnx.device_put(x, at(*s)), x, spec)
            for x, spec in zip(args, specs)]
@@ -116,6 +116,9 @@ print("equal")
 
 ARRAYS = START + """
 x = fnx.make_array_from_process_local_data(at("d"), np.full((2, 3), me, np.float32))
+for rows in (1, 3):
+    blocks = fnx.make_array_from_process_local_data(at("d"), np.full((rows, 2), me))
+    assert blocks.shape == (rows * n, 2)
 whole = utils.process_allgather(x)
 np.testing.assert_array_equal(whole[::2, 0], np.arange(n))
 y = fnx.make_array_from_callback((2 * n, 3), at("d"), lambda index: whole[index])
@@ -136,6 +139,7 @@ f = fnx.jit(lambda w, x: w - fnx.grad(lambda w: ((x @ w) ** 2).mean())(w))
 w = jnp.ones(3)
 lowered = f.lower(w, x)
 assert "all_reduce" in lowered.text("graph")
+assert [row.routine for row in lowered.comms().rows] == ["all_reduce"]
 compiled = lowered.compile()
 like = fnx.ShapeDtypeStruct(x.shape, np.float32, sharding=at("d"))
 for g in (compiled, f.lower(w, like).compile()):

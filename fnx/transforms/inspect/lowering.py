@@ -241,7 +241,8 @@ class Lowering(SignatureInfo):
         >>> fnx.jit(lambda x: x.sum()).lower(x).comms().nbytes
         6
         """
-        return _comms_reports[-1](self.graph, self.arguments, topology)
+        whole = self._specialized.cached_trace.closed.function  # the graph may be of one process
+        return _comms_reports[-1](whole, self.arguments, topology)
 
     def times(self, step: str) -> str:
         """Return the passes of a step and their times as text."""
