@@ -12,10 +12,10 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import evaluate, run_kernel
 from fnx.core.support.target import Target
 from fnx.lower.analysis.memory import LaunchOperand, View
-from fnx.lower.driver import Driver
+from fnx.lower.driver import Driver, PassTrace, find_graphs
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep
-from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES
+from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES, lower
 from fnx.lower.target_lowerings import ScheduleInput
 
 TARGET = Target("interp", kind="kernels")
@@ -24,6 +24,22 @@ TARGET = Target("interp", kind="kernels")
 def steps_of(fn: UOp) -> list[KernelStep | ControlFlowStep]:
     steps: list[KernelStep | ControlFlowStep] = Driver(TARGET).run(FUSION_PASSES, fn)
     return steps
+
+
+# The processor of most servers, as the schedules know it; the tests may run on another.
+AVX512 = Target("cpu", kind="host", vector_bits=512, vector_registers=32, cores=2)
+
+
+def tiled_kernels(fn: UOp, target: Target) -> list[UOp]:
+    """Return the kernels of ``fn`` as they are tiled for ``target``, which need not be here."""
+    kernels: list[UOp] = []
+
+    def collect(ran: PassTrace) -> None:
+        if ran.name == "privatize_stages":
+            kernels.extend(find_graphs(ran.after))
+
+    lower(fn, target, on_pass=collect)
+    return kernels
 
 
 def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],

@@ -19,8 +19,8 @@ from fnx.lower.analysis.workload import extent, itemsize, trip_count, volume
 from fnx.lower.schedule.blocked_summation import flatten, split_sum
 from fnx.lower.schedule.contraction import MIN_PARALLEL_WORK, Contraction, stage_factor
 from fnx.lower.schedule.knobs import TuningKnobs
+from fnx.lower.schedule.register_tiles import dot_tiles
 
-_DOT_TILES = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
 # Dot products instead of packing: least vectors along the sum; terms that pay for the horizontal
 # reduction, in thirds for each row; most rows, beyond which enough of them share a packed factor.
 _MIN_DOT_VECTORS, _DOT_REDUCTION_COST, _MAX_DOT_ROWS = 4, 3, 96
@@ -55,12 +55,9 @@ def schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: Mat
     With a matrix unit the lanes are register words along the sum. A factor that is not contiguous
     is ``packed``.
     """
-    fitting = [t for t in _DOT_TILES if t[0] * t[1] + sum(t) <= target.vector_registers + 2]
-    tile_size = knobs.value("dots", fitting[0], lambda: [
-        *fitting[1:], *[(t[1], t[0]) for t in fitting], (2 * fitting[0][0], 1),
-        (1, 2 * fitting[0][0])])
     row, column = (max(some, key=extent) for some in (matmul.rows, matmul.columns))
-    tile_rows, tile_columns = (min(n, extent(r)) for n, r in zip(tile_size, (row, column)))
+    best, *others = dot_tiles(extent(row), extent(column), target)
+    tile_rows, tile_columns = knobs.value("dots", best, lambda: others)
     terms = unit.terms_per_word if unit is not None else 1
     lanes = target.vector_lanes(4 if unit is not None else
                                 itemsize([matmul.reduce, matmul.left, matmul.right]))

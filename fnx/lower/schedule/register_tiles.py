@@ -16,6 +16,7 @@ from fnx.core.support.target import Target
 
 _MAX_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
 MAX_TILE_ROWS = 14  # most rows of a tile
+_MAX_DOT_SIDE = 8  # most rows or columns of a tile of dot products
 # alternatives that a search tries; most cost relative to the best
 _MAX_ALTERNATIVES, _MAX_COST_RATIO = 12, 1.5
 
@@ -71,6 +72,25 @@ def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> li
                     for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
     return [tile for cost, _, tile in ranked[:_MAX_ALTERNATIVES]
             if cost < _MAX_COST_RATIO * ranked[0][0]]
+
+
+def dot_tiles(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
+    """Return (rows, columns) of tiles whose every result is a vector of its own, with lanes along
+    the sum; the best first. The accumulators and a vector of each row and column fit the registers,
+    but for two, which multiply-adds read from memory.
+
+    >>> dot_tiles(400, 4, Target("cpu", vector_registers=16))[0]
+    (5, 2)
+    >>> [dot_tiles(400, n, Target("cpu"))[0] for n in (4, 5, 32)]
+    [(6, 4), (4, 5), (6, 4)]
+    """
+    registers = target.vector_registers + 2
+    fitting = [(r, c) for c in range(1, min(columns, _MAX_DOT_SIDE) + 1)
+               for r in range(min(rows, _MAX_DOT_SIDE), 0, -1) if r * c + r + c <= registers]
+    costs = {tile: _tile_cycles(rows, columns, *tile, lanes=1) for tile in fitting}
+    ranked = sorted(fitting, key=costs.__getitem__)
+    return [tile for tile in ranked[:_MAX_ALTERNATIVES]
+            if costs[tile] < _MAX_COST_RATIO * costs[ranked[0]]]
 
 
 def _max_tile_rows(vectors: int, target: Target, max_rows: int = MAX_TILE_ROWS) -> int:

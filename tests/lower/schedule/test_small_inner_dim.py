@@ -9,7 +9,9 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
+from fnx.core.levels import show
 from fnx.core.support.config import override
+from tests.lower.steps import AVX512, tiled_kernels
 
 RNG = np.random.default_rng(0)
 
@@ -41,5 +43,5 @@ def test_rows_of_sums_in_parts_are_transposed_as_vectors(width: int) -> None:
     x = RNG.normal(size=(70, width)).astype("float32")
     given = x.astype("float64")
     np.testing.assert_allclose(fnx.jit(distances)(x), distances(given), rtol=1e-5, atol=1e-5)
-    tiled = fnx.jit(distances).lower(x).text("tiled")
-    assert "_v in vec(" in tiled
+    kernel, = tiled_kernels(fnx.jit(distances).lower(x).simplified, AVX512)
+    assert "_v in vec(" in show.pretty(kernel)
