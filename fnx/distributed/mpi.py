@@ -1,7 +1,8 @@
 """The communicator over MPI: collectives of NumPy arrays.
 
-Each operation is non-blocking and polled, with pauses that give up the processor: so a time limit
-works, Ctrl-C works, and processes that share a processor do not wait for each other's waiting.
+Each operation is non-blocking and polled. Between polls the thread yields; it pauses while it waits
+for another process to come. So a time limit works, Ctrl-C works, and processes that share a
+processor do not wait for each other's waiting.
 
     all_reduce       one message for all operands that are summed in one type
     all_gather, all_to_all, permute      bytes: they do not depend on the dtype
@@ -17,6 +18,7 @@ other collectives, or in another order, get an error and never wrong numbers.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -35,12 +37,16 @@ from fnx.core.support.record import Record
 _HEADER_TAG, _DATA_TAG, _LEFT_TAG = 1, 2, 3
 _OPS = {ops.ADD: "SUM", ops.MUL: "PROD", ops.MAX: "MAX", ops.MIN: "MIN", ops.AND: "BAND",
         ops.OR: "BOR", ops.XOR: "BXOR"}
-_YIELDS = 20  # polls without a pause
+_SLACK = 5e-5  # seconds by which Linux may lengthen a pause
+_YIELDS = 8 * _SLACK  # seconds of polls without a pause: then one is an eighth of the wait
 _LONGEST_PAUSE = 1e-3  # seconds
 _LOOK_AFTER = 0.05  # seconds of waiting after which it is asked whether a process has left
 
-# the requests, the arrays that MPI uses until they are done, and what then returns the results
-_Started = tuple[list[Any], Any, Callable[[], list[NDArray]]]
+_yield = ctypes.CDLL(None).sched_yield
+
+# the requests, the arrays that MPI uses until they are done, and what then returns the results, in
+# the targets if there are some
+_Started = tuple[list[Any], Any, Callable[[Sequence[NDArray]], list[NDArray]]]
 
 
 class _Group(Record):
@@ -71,12 +77,14 @@ class MpiCommunicator:
         self._comms: dict[tuple[Any, ...], Any] = {}
         self._groups: dict[Collective, _Group] = {}
         self._numpy_ops: dict[tuple[Op, np.dtype[Any]], Any] = {}
+        self._spare: NDArray = np.empty(0, np.uint8)  # memory for packed operands
         self._in_flight: list[Any] = []  # buffers of operations that failed: MPI may write them
 
     # ---- collectives
 
-    def run(self, arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
-        """Return the results of a collective.
+    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
+            ) -> list[NDArray]:
+        """Return the results of a collective, which may be the ``targets``.
 
         Raises:
             DistributedError: a process has left, does not come, or runs something else.
@@ -106,7 +114,7 @@ class MpiCommunicator:
                    lambda: [before] if not is_checked else
                    [r for r in members.ranks if r not in (self.rank, before)])
         self._in_flight.pop()
-        return finish()
+        return finish(targets)
 
     def exchange(self, data: bytes, about: str) -> list[bytes]:
         """Return the data of all processes.
@@ -151,14 +159,16 @@ class MpiCommunicator:
     def _wait(self, requests: list[Any], what: Callable[[], str],
               check: Callable[[], bool] = lambda: True,
               missing: Callable[[], list[int]] = list) -> None:
-        """Poll until all is done."""
-        start, polls = time.monotonic(), 0
+        """Poll until all is done. Once ``check`` says that the others are there, their messages
+        take as many polls as they have parts: these are without pauses."""
+        start, end_of_yields, came = time.monotonic(), _YIELDS, False
         try:
-            while not (check() & self._mpi.Request.Testall(requests)):
-                polls += 1
+            while not ((now := check()) & self._mpi.Request.Testall(requests)):
                 waited = time.monotonic() - start
-                if polls <= _YIELDS:
-                    time.sleep(0)  # gives up the processor
+                if now and not came:
+                    came, end_of_yields = True, waited + _LOOK_AFTER
+                if waited < end_of_yields:
+                    _yield()  # unlike time.sleep(0), which takes as long as the shortest pause
                     continue
                 time.sleep(min(waited / 8, _LONGEST_PAUSE))
                 if waited > _LOOK_AFTER:
@@ -217,53 +227,64 @@ class MpiCommunicator:
     # ---- routines: the requests, what they use, and the function that returns the results
 
     def _all_reduce(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
-                   ) -> _Started:
+                    ) -> _Started:
         values = [low_precision.decode(x, t) for x, (_, t) in zip(operands, arg.ins)]
         packs, requests = [], []
         for dtype in dict.fromkeys([x.dtype for x in values]):
             at = [i for i, x in enumerate(values) if x.dtype == dtype]
-            flat = _bytes_of_bools(np.concatenate([values[i].ravel() for i in at])
-                                   if len(at) > 1 else np.ascontiguousarray(values[at[0]]).ravel())
-            total = np.empty_like(flat)
-            requests.append(members.comm.Iallreduce(flat, total, self._op(arg, dtype)))
-            packs.append((at, flat, total, dtype))
+            total, memory = self._packed([_bytes_of_bools(values[i]) for i in at])
+            requests.append(members.comm.Iallreduce(self._mpi.IN_PLACE, total,
+                                                    self._op(arg, dtype)))
+            packs.append((at, total, memory, dtype))
 
-        def finish() -> list[NDArray]:
-            out: dict[int, NDArray] = {}
-            for at, _, total, dtype in packs:
+        def finish(targets: Sequence[NDArray]) -> list[NDArray]:
+            out = [*targets] or [np.empty(shape, t.np) for shape, t in arg.ins]
+            for at, total, memory, dtype in packs:
                 ends = [0, *accumulate([values[i].size for i in at])]
                 for i, a, b in zip(at, ends, ends[1:]):
                     shape, t = arg.ins[i]
-                    out[i] = low_precision.encode(total[a:b].view(dtype).reshape(shape), t)
-            return [out[i] for i in range(len(values))]
+                    out[i][...] = low_precision.encode(total[a:b].view(dtype).reshape(shape), t)
+                self._spare = max(self._spare, memory, key=len)
+            return out
         return requests, packs, finish
 
+    def _packed(self, values: Sequence[NDArray]) -> tuple[NDArray, NDArray]:
+        """Return arrays of one type as a flat one, and its memory, which an earlier call may have
+        left."""
+        nbytes, dtype = sum([x.nbytes for x in values]), values[0].dtype
+        memory, self._spare = self._spare, np.empty(0, np.uint8)
+        if len(memory) < nbytes:
+            memory = np.empty(nbytes, np.uint8)
+        flat = memory[:nbytes].view(dtype)
+        np.concatenate([x.ravel() for x in values], out=flat)
+        return flat, memory
+
     def _reduce_scatter(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
-                       ) -> _Started:
+                        ) -> _Started:
         (_, t), = arg.ins
         x = low_precision.decode(operands[0], t)
         parts = _bytes_of_bools(_parts_first(x, len(members.ranks), arg.axis))
         total = np.empty(parts.shape[1:], parts.dtype)
         request = members.comm.Ireduce_scatter_block(parts, total, self._op(arg, x.dtype))
         return [request], (parts, total), \
-            lambda: [low_precision.encode(total.view(x.dtype), t)]
+            lambda _: [low_precision.encode(total.view(x.dtype), t)]
 
     def _all_gather(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
-                   ) -> _Started:
+                    ) -> _Started:
         x = np.ascontiguousarray(operands[0])
         blocks = np.empty((len(members.ranks), *x.shape), x.dtype)
         return [members.comm.Iallgather(self._raw(x), self._raw(blocks))], (x, blocks), \
-            lambda: [_joined(blocks, arg.axis)]
+            lambda _: [_joined(blocks, arg.axis)]
 
     def _all_to_all(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
-                   ) -> _Started:
+                    ) -> _Started:
         parts = _parts_first(operands[0], len(members.ranks), arg.axis)
         blocks = np.empty_like(parts)
         return [members.comm.Ialltoall(self._raw(parts), self._raw(blocks))], (parts, blocks), \
-            lambda: [_joined(blocks, arg.to_axis)]
+            lambda _: [_joined(blocks, arg.to_axis)]
 
     def _permute(self, arg: Collective, members: _Group, operands: Sequence[NDArray]
-                ) -> _Started:
+                 ) -> _Started:
         x, here = np.ascontiguousarray(operands[0]), members.position
         out = np.zeros_like(x)
         requests = []
@@ -274,7 +295,7 @@ class MpiCommunicator:
                 requests.append(members.comm.Irecv(self._raw(out), source, _DATA_TAG))
             elif source == here:
                 requests.append(members.comm.Isend(self._raw(x), target, _DATA_TAG))
-        return requests, (x, out), lambda: [out]
+        return requests, (x, out), lambda _: [out]
 
     def _raw(self, x: NDArray) -> Any:
         return [x.reshape(-1).view(np.uint8), self._mpi.BYTE]

@@ -23,6 +23,7 @@ from fnx.core.array.placement import (
     Placement,
     commit,
     local_program,
+    placement_of,
     requested_device,
 )
 from fnx.core.ir.cache import WeakMemo, clear_hooks
@@ -208,22 +209,21 @@ class Jitted(Transformed[P, R_co]):
         if placement is not None:
             key = key._replace(device=placement.device)
         local = local_program(replay.closed.function, memory) if config.placing else None
-        if local is not None:
-            outs = self._executable(local, replay, key, len(args)).run(
-                memory, self._donation.consumer_of(args, kwargs))
-            local.commit(outs, memory)
-            return replay.closed.out_tree.unflatten(
-                [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
-        executable = replay.executable or self._link_and_share(replay, key, captures, len(args))
+        executable = self._executable(local, replay, key, len(args)) if local is not None else \
+            replay.executable or self._link_and_share(replay, key, captures, len(args))
+        placements = [*map(placement_of, memory)] if local is not None else ()
         outs = executable.run(memory, self._donation.consumer_of(args, kwargs))
-        if self._chosen is not None:
+        if self._chosen is not None and local is None:
             outs = [copy_result_to(s, memory, self._chosen) for s in outs]
-        if replay.calls_before_fastpath and not self._returns_args(replay.closed):
-            replay.calls_before_fastpath -= 1
-            if not replay.calls_before_fastpath:
-                replay.kind = args_kind(args)
-                self._make_launcher(replay, self._launch_plan(replay, key, captures, len(args)))
-        commit(outs, placement, memory, replay.closed.function)
+        if not self._returns_args(replay.closed) and replay.is_worth_fastpath(local):
+            replay.kind = args_kind(args)
+            self._make_launcher(replay, self._launch_plan(
+                replay, key, captures, len(args), executable).replace(
+                    local=local, placements=placements))
+        if local is None:
+            commit(outs, placement, memory, replay.closed.function)
+        else:
+            local.commit(outs, memory)
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 
@@ -250,8 +250,8 @@ class Jitted(Transformed[P, R_co]):
             replay = CachedTrace(same.closed, 0.0, executable=same.executable)
             scope.record_lines(*same.lines)
             if not self._returns_args(same.closed):
-                share_fastpath(shared_key, make_fastpath(
-                    self._launch_plan(replay, key, same.captures, len(args))))
+                share_fastpath(shared_key, make_fastpath(self._launch_plan(
+                    replay, key, same.captures, len(args), same.executable)))
             self._executables.insert(same.closed.function, self._donated(key, len(args)),
                                      same.executable, self._device or key.device)
             return replay, []
@@ -319,13 +319,12 @@ class Jitted(Transformed[P, R_co]):
         """Return the leaves of a signature that are donated, for a call with n arguments."""
         return tuple(self._donation.leaves(key.in_tree, _nonstatic(key, n), n))
 
-    def _launch_plan(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
-                     ) -> LaunchPlan:
+    def _launch_plan(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int,
+                     executable: Executable) -> LaunchPlan:
         """Describe a linked trace to a launcher, for calls with n arguments."""
-        assert replay.executable is not None
         return LaunchPlan(key, _nonstatic(key, n), captures.entries, replay.storages,
-                          replay.closed, replay.executable, self._donated(key, n),
-                          self._donation.to, self._chosen)
+                          replay.closed, executable, self._donated(key, n), self._donation.to,
+                          self._chosen)
 
     def _make_launcher(self, replay: CachedTrace, plan: LaunchPlan) -> None:
         replay.fastpath = make_fastpath(plan)

@@ -20,8 +20,6 @@ import numpy as np
 
 from fnx.backends.cpu import layout
 from fnx.backends.device.hcq import Command, run_callback
-from fnx.core.ir.op_args import Callback
-from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import DistributedError
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
@@ -57,15 +55,11 @@ class CallbackKernel:
 def _operand_bytes(command: Command,
                    buffers: int) -> list[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
     pointers = (ctypes.c_size_t * len(command.slots)).from_address(buffers)
-    return [np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer))
-            for pointer, nbytes in zip(pointers, _operand_sizes(command.kernel.arg))]
+    return [np.frombuffer((ctypes.c_uint8 * nbytes).from_address(pointer), np.uint8)
+            if nbytes else _NOTHING for pointer, nbytes in zip(pointers, command.sizes)]
 
 
-def _operand_sizes(arg: Callback) -> list[int]:
-    def size(shape: Shape, itemsize: int) -> int:
-        return int(np.prod(shape, dtype=np.int64)) * itemsize
-
-    return [4, *[size(shape, t.itemsize) for shape, t in (*arg.ins, *arg.outs[arg.effect:])]]
+_NOTHING = np.zeros(0, np.uint8)
 
 
 class CallbackPlan:

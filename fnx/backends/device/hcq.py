@@ -47,10 +47,10 @@ class Command:
 
     A slot is a SLOT, or a SWAP of them. If it runs a CALLBACK, then ``kernel`` is that, the slots
     are its handle, operands and results, and the scalar is the address of this object, where
-    machine code finds it.
+    machine code finds it; ``sizes`` are the bytes of the slots.
     """
 
-    __slots__ = ("kernel", "name", "node", "scalars", "slots")
+    __slots__ = ("kernel", "name", "node", "scalars", "sizes", "slots")
 
     def __init__(self, node: UOp) -> None:
         kernel, *operands = node.src
@@ -63,6 +63,9 @@ class Command:
             int(s.arg) & ((1 << 64) - 1) for s in operands if s.op is ops.CONST)
         if kernel.op is ops.CALLBACK:
             self.scalars = (id(self),)
+            arg = kernel.arg
+            self.sizes = [4, *[math.prod(shape) * t.itemsize
+                               for shape, t in (*arg.ins, *arg.outs[arg.effect:])]]
 
     @property
     def memory(self) -> tuple[UOp, ...]:
@@ -76,9 +79,11 @@ def run_callback(arg: op_args.Callback, memory: Sequence[np.ndarray[Any, Any]]) 
               for part, (shape, t) in zip(memory, types)]
     first_out = 1 + len(arg.ins)
     token = [np.zeros(0, np.bool_)] * arg.effect
-    results = callbacks.run_callback(arg, [arrays[0], *token, *arrays[1:first_out]])
-    for target, value in zip(arrays[first_out:], results[arg.effect:]):
-        target[...] = value
+    targets = arrays[first_out:]
+    results = callbacks.run_callback(arg, [arrays[0], *token, *arrays[1:first_out]], targets)
+    for target, value in zip(targets, results[arg.effect:]):
+        if value is not target:
+            target[...] = value
 
 
 def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:

@@ -114,15 +114,17 @@ def suppress_effects(f: Callable[[], T]) -> T:
         _calls.silent = previous
 
 
-def run_callback(arg: op_args.Callback, src: Sequence[Any]) -> list[NDArray]:
-    """Return the results of a CALLBACK for values of its operands.
+def run_callback(arg: op_args.Callback, src: Sequence[Any], targets: Sequence[NDArray] = ()
+                 ) -> list[NDArray]:
+    """Return the results of a CALLBACK for values of its operands. A collective may write them to
+    the ``targets``, and return these.
 
     Raises:
         CallbackError: the function raised, or returned wrong results.
         DistributedError: a collective with processes that are missing, or run something else.
     """
     if arg.collective is not None:
-        outs: list[NDArray] = communicator.run(arg.collective, src[1:])
+        outs: list[NDArray] = communicator.run(arg.collective, src[1:], targets)
         return outs
     ref = _live_handles.get(int(src[0]))
     handle = None if ref is None else ref()

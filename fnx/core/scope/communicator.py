@@ -25,8 +25,10 @@ class Communicator(Protocol):
     rank: int
     size: int
 
-    def run(self, arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
-        """Return the results of a collective for the operands of this process."""
+    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
+            ) -> list[NDArray]:
+        """Return the results of a collective for the operands of this process. They may be the
+        ``targets``, arrays for them."""
 
     def exchange(self, data: bytes, about: str) -> list[bytes]:
         """Return the data of all processes, by their ranks; ``about`` names it in errors."""
@@ -37,7 +39,8 @@ class _Single:
 
     rank, size = 0, 1
 
-    def run(self, arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
+    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
+            ) -> list[NDArray]:
         """Return the results for a group of one process."""
         return results(arg, 0, [operands])
 
@@ -79,8 +82,9 @@ def use(communicator: Communicator) -> Iterator[None]:
         _state.of_thread = before
 
 
-def run(arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
-    """Return the results of a COLLECTIVE.
+def run(arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
+        ) -> list[NDArray]:
+    """Return the results of a COLLECTIVE, which may be the ``targets``.
 
     Raises:
         ArgumentError: its grid has another number of processes.
@@ -92,4 +96,4 @@ def run(arg: Collective, operands: Sequence[NDArray]) -> list[NDArray]:
                             "compiled for")
     if arg.name == "process_index":
         return results(arg, position(arg.grid, communicator.rank, arg.names), [])
-    return communicator.run(arg, operands)
+    return communicator.run(arg, operands, targets)

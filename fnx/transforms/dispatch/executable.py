@@ -281,10 +281,11 @@ class CachedTrace:
         fastpath: the launcher, once it was worth making one.
         native_call: the native call that needs no launcher, if its device has one.
         calls_before_fastpath: the number of slow-path calls until a launcher is made.
+        local: the program of this process that these calls ran, and the launcher runs.
     """
 
     __slots__ = ("closed", "milliseconds", "storages", "executable", "fastpath", "native_call",
-                 "kind", "code_key", "lines", "calls_before_fastpath")
+                 "kind", "code_key", "lines", "calls_before_fastpath", "local")
 
     def __init__(self, closed: ClosedFunction, milliseconds: float,
                  code_key: tuple[Any, ...] | None = None,
@@ -294,12 +295,23 @@ class CachedTrace:
         self.kind: tuple[Any, ...] = ()
         self.closed, self.milliseconds = closed, milliseconds
         self.calls_before_fastpath = CALLS_BEFORE_FASTPATH
+        self.local: committed.LocalProgram | None = None
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]
         if closed.effects:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
         self.executable = executable
         self.native_call: Any | None = None
         self.fastpath: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+    def is_worth_fastpath(self, local: committed.LocalProgram | None) -> bool:
+        """Count a slow-path call; return whether a launcher is to be made now. Arguments that are
+        cut otherwise over processes have another program, for which the count starts again."""
+        if local is not self.local:
+            self.local, self.calls_before_fastpath = local, CALLS_BEFORE_FASTPATH
+        if not self.calls_before_fastpath:
+            return False
+        self.calls_before_fastpath -= 1
+        return not self.calls_before_fastpath
 
     @property
     def graphs(self) -> tuple[UOp]:

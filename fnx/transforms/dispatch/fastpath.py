@@ -17,8 +17,8 @@
         return make(outs[0], ...)
 
 A launcher does no graph work and builds no key: it only checks that the arguments have its
-signature. Anything else (another signature, an unsupported container) is a MISS, and the call takes
-the slow path.
+signature; for arrays over several processes, that they are cut as they were. Anything else (another
+signature, an unsupported container) is a MISS, and the call takes the slow path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fnx.core.array.api_boundary import to_concrete
 from fnx.core.array.array import Array, from_storage, from_storages
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.equality import exactly_equal
-from fnx.core.array.placement import Placement, commit, common_placement
+from fnx.core.array.placement import LocalProgram, Placement, commit, common_placement
 from fnx.core.array.pytree_registry import KeyedData, is_named_tuple
 from fnx.core.ir.native_call import UNBOUND, NativeCall
 from fnx.core.support.config import config
@@ -120,6 +120,8 @@ class LaunchPlan(Record):
         donated: the leaves that have no value afterwards.
         recipient: the name of the recipient of donated leaves, for errors.
         fixed: the device that the function asks for regardless of its arguments, if any.
+        local: what this process runs if arrays are over several processes: ``program`` is of it.
+        placements: then, those of the arguments.
     """
 
     key: CallKey
@@ -131,6 +133,8 @@ class LaunchPlan(Record):
     donated: Sequence[int] = ()
     recipient: str = ""
     fixed: Placement | None = None
+    local: LocalProgram | None = None
+    placements: Sequence[Placement | None] = ()
 
 
 def make_fastpath(plan: LaunchPlan) -> Fastpath | None:
@@ -150,13 +154,19 @@ def make_fastpath(plan: LaunchPlan) -> Fastpath | None:
     src.guard(f"config.mode is not {src.constant(config.mode, 'mode')}")
     ins = "".join(f"{x}._storage, " for x in leaves)
     ins += "".join(f"{src.constant(s, 's')}, " for s in plan.storages)
-    if config.placing and fixed is None:
+    if plan.local is not None:
+        _placement_guards(src, leaves, plan.placements)
+        if not any(plan.placements) and fixed is None:
+            src.guard(f"config.device != {plan.key.device!r}")
+    elif config.placing and fixed is None:
         src.lines.append(f"  try: place = common_place(({ins}), str)\n"
                          "  except PlacementError: return MISS")
         src.guard(f"(config.device if place is None else place.device) != {plan.key.device!r}",
                   "place is not None and place.key")
     _run_program(src, plan, leaves, ins)
-    if config.placing or fixed is not None:
+    if plan.local is not None:
+        _commit_local(src, plan, plan.local, ins)
+    elif config.placing or fixed is not None:
         placement = "place" if fixed is None else src.constant(fixed, "place")
         src.lines.append(f"  commit(outs, {placement}, ({ins}), "
                          f"{src.constant(plan.closed.function)})")
@@ -165,6 +175,26 @@ def make_fastpath(plan: LaunchPlan) -> Fastpath | None:
     exec(compile(text, "<fnx launcher>", "exec"), src.namespace)
     fastpath: Fastpath = src.namespace["launch"]
     return fastpath
+
+
+def _placement_guards(src: _Source, leaves: Sequence[str], placements: Sequence[Placement | None]
+                      ) -> None:
+    """Emit the guards on how arguments are cut over processes. Results of earlier calls have the
+    identical placement."""
+    for x, placement in zip(leaves, placements):
+        src.lines.append(f"  p = getattr({x}._storage, 'placed', None)")
+        other = "True" if placement is None or not placement.key else \
+            f"(p is None or p.key != {placement.key!r})"
+        src.guard(f"p is not {src.constant(placement, 'p')} and {other}")
+
+
+def _commit_local(src: _Source, plan: LaunchPlan, local: LocalProgram, ins: str) -> None:
+    """Emit what commits the results of the program of this process."""
+    if plan.program.is_plain:  # their memory is new
+        src.lines += [f"  for s, p in zip(outs, {src.constant(local.placements, 'places')}):",
+                      "    s.placed = p"]
+    else:
+        src.lines.append(f"  {src.constant(local.commit, 'commit')}(outs, ({ins}))")
 
 
 def _run_program(src: _Source, plan: LaunchPlan, leaves: Sequence[str], ins: str) -> None:

@@ -29,7 +29,8 @@ class ThreadCommunicator:
         self.rank, self.size, self._meeting = rank, size, meeting
         self.log: list[Collective] = []
 
-    def run(self, arg: Collective, operands: Sequence[Any]) -> list[Any]:
+    def run(self, arg: Collective, operands: Sequence[Any], targets: Sequence[Any] = ()
+            ) -> list[Any]:
         """Exchange operands; an error if the threads run other collectives."""
         self.log.append(arg)
         self._meeting.operands[self.rank] = arg, operands
