@@ -28,6 +28,7 @@ from fnx.core.support.process import before_exit, load
 from fnx.distributed.mpi import MpiCommunicator
 
 _RANKS, _SIZES = ("PMI_RANK", "PMIX_RANK", "SLURM_PROCID"), ("PMI_SIZE", "SLURM_NTASKS")
+_TIME_TO_READ = 0.2  # seconds: a launcher that is told to end all drops what it has not read
 _connected: list[MpiCommunicator] = []
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
@@ -133,6 +134,7 @@ def _ends_all_after(print_error: Hook, joined: MpiCommunicator) -> Hook:
                   "ends the others", file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
+            time.sleep(_TIME_TO_READ)
         finally:
             if _connected:
                 joined.abort()
