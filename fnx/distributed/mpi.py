@@ -12,8 +12,9 @@ MPI has no bfloat16, float8 or int4, and float16 only as an extension: these are
 that kernels compute them in, and rounded once at the end. Maxima of floats go through NumPy: MPI
 does not say what the maximum with a NaN is.
 
-With each collective a process sends its neighbor in the group what it runs. So processes that run
-other collectives, or in another order, get an error and never wrong numbers.
+With each collective a process sends its neighbor in the group what it runs, and of which program.
+So processes that run other collectives, or in another order, or a program once more than the
+others, get an error and never wrong numbers.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from fnx.core.ir import low_precision, ops
 from fnx.core.ir.collectives import Collective, group
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.ops import Op
+from fnx.core.scope import storage
 from fnx.core.support.errors import DistributedError
 from fnx.core.support.record import Record
 
+_HEADER_BYTES = 16
+_EXCHANGE = np.zeros(_HEADER_BYTES, np.uint8)  # its header
 _HEADER_TAG, _DATA_TAG, _LEFT_TAG = 1, 2, 3
 _OPS = {ops.ADD: "SUM", ops.MUL: "PROD", ops.MAX: "MAX", ops.MIN: "MIN", ops.AND: "BAND",
         ops.OR: "BOR", ops.XOR: "BXOR"}
@@ -59,6 +63,35 @@ class _Group(Record):
     header: NDArray
 
 
+class _Headers:
+    """What a process of a ring sends the next one about an operation, and gets from the one before.
+
+    Args:
+        requests: the receipt, and the sending.
+        compare: raises if the one before runs something else; called once.
+        before: its rank.
+        others: the ranks of the ring but this one's.
+    """
+
+    def __init__(self, requests: list[Any], compare: Callable[[], None], before: int,
+                 others: list[int]) -> None:
+        self.requests, self._compare = requests, compare
+        self._before, self._others = before, others
+        self._is_checked = False
+
+    def check(self) -> bool:
+        """Return whether the process before this one is there, and runs the same."""
+        if not self._is_checked and self.requests[0].Test():
+            self._is_checked = True
+            self._compare()
+        return self._is_checked
+
+    def missing(self) -> list[int]:
+        """Return the ranks that have not come, as far as it is known."""
+        return [r for r in self._others if r != self._before] if self._is_checked else \
+            [self._before]
+
+
 class MpiCommunicator:
     """Exchanges arrays with the other processes of MPI.
 
@@ -77,6 +110,8 @@ class MpiCommunicator:
         self._comms: dict[tuple[Any, ...], Any] = {}
         self._groups: dict[Collective, _Group] = {}
         self._numpy_ops: dict[tuple[Op, np.dtype[Any]], Any] = {}
+        self._texts = {_EXCHANGE.tobytes(): "an exchange of all processes, such as device_put or "
+                       "the first call of a program"}  # by the header
         self._spare: NDArray = np.empty(0, np.uint8)  # memory for packed operands
         self._in_flight: list[Any] = []  # buffers of operations that failed: MPI may write them
 
@@ -93,26 +128,12 @@ class MpiCommunicator:
         count = len(members.ranks)
         if count == 1 or arg.name == "permute" and not arg.pairs:
             return _alone(arg, operands)
-        header = np.empty_like(members.header)
-        before, after = (members.ranks[(members.position + i) % count] for i in (-1, 1))
-        checks = [self._headers.Irecv(header, before, _HEADER_TAG),
-                  self._headers.Isend(members.header, after, _HEADER_TAG)]
+        headers = self._send_header(members.header, members.ranks, lambda: _text(arg))
         started: _Started = getattr(self, f"_{arg.name}")(arg, members, operands)
         requests, held, finish = started
-        self._in_flight.append((header, members, operands, held))
-        is_checked = False
-
-        def check() -> bool:
-            nonlocal is_checked
-            if not is_checked and checks[0].Test():
-                is_checked = True
-                if not np.array_equal(header, members.header):
-                    raise self._mismatch(arg, before)
-            return is_checked
-
-        self._wait([*requests, *checks], lambda: f"{arg.name} of {_text(arg)}", check,
-                   lambda: [before] if not is_checked else
-                   [r for r in members.ranks if r not in (self.rank, before)])
+        self._in_flight.append((headers, members, operands, held))
+        self._wait([*requests, *headers.requests], lambda: _text(arg),
+                   headers.check, headers.missing)
         self._in_flight.pop()
         return finish(targets)
 
@@ -120,11 +141,16 @@ class MpiCommunicator:
         """Return the data of all processes.
 
         Raises:
-            DistributedError: a process has left, or does not come.
+            DistributedError: a process has left, does not come, or runs something else.
         """
+        storage.finish()  # collectives before it: so all processes have one order
         lengths = np.zeros(self.size, np.int64)
         count = np.array([len(data)], np.int64)
-        self._wait([self._control.Iallgather(count, lengths)], lambda: about)
+        headers = self._send_header(_EXCHANGE, range(self.size), lambda: about)
+        self._in_flight.append((headers, count, lengths))
+        self._wait([*headers.requests, self._control.Iallgather(count, lengths)], lambda: about,
+                   headers.check, headers.missing)
+        self._in_flight.pop()
         ends = [0, *accumulate(map(int, lengths))]
         whole = np.zeros(ends[-1], np.uint8)
         self._wait([self._control.Iallgatherv(
@@ -132,15 +158,30 @@ class MpiCommunicator:
                                             self._mpi.BYTE])], lambda: about)
         return [whole[a:b].tobytes() for a, b in zip(ends, ends[1:])]
 
+    def _send_header(self, header: NDArray, ranks: Sequence[int], what: Callable[[], str]
+                   ) -> _Headers:
+        """Start to send the next process of a ring what this one runs."""
+        at, count = ranks.index(self.rank), len(ranks)
+        before, after = [ranks[(at + i) % count] for i in (-1, 1)]
+        got = np.empty_like(header)
+        requests = [self._headers.Irecv(got, before, _HEADER_TAG),
+                    self._headers.Isend(header, after, _HEADER_TAG)]
+
+        def compare() -> None:
+            if not np.array_equal(got, header):
+                raise self._mismatch(what(), before, got.tobytes())
+        return _Headers(requests, compare, before, [r for r in ranks if r != self.rank])
+
     # ---- groups
 
     def _group(self, arg: Collective) -> _Group:
         if (members := self._groups.get(arg)) is None:
             ranks = group(arg.grid, self.rank, arg.names)
-            key = arg.grid, arg.names
+            key = arg.grid.names, arg.grid.sizes, arg.names
             if key not in self._comms:
                 self._comms[key] = self._split(ranks, arg)
-            digest = hashlib.blake2b(repr(arg).encode(), digest_size=16).digest()
+            digest = hashlib.blake2b(repr(arg).encode(), digest_size=_HEADER_BYTES).digest()
+            self._texts[digest] = _text(arg)
             members = self._groups[arg] = _Group(self._comms[key], ranks, ranks.index(self.rank),
                                                  np.frombuffer(digest, np.uint8))
         return members
@@ -150,7 +191,7 @@ class MpiCommunicator:
         come here first, within the time limit."""
         if len(ranks) == 1:
             return None
-        self._wait([self._headers.Ibarrier()], lambda: f"the first {arg.name} of {_text(arg)}",
+        self._wait([self._headers.Ibarrier()], lambda: f"the first {_text(arg)}",
                    missing=lambda: [r for r in range(self.size) if r != self.rank])
         return self._world.Split(min(ranks), ranks.index(self.rank))
 
@@ -196,12 +237,13 @@ class MpiCommunicator:
                 hint="all processes must run the same program to its end; look at the output of "
                      "that process")
 
-    def _mismatch(self, arg: Collective, other: int) -> DistributedError:
+    def _mismatch(self, what: str, other: int, header: bytes) -> DistributedError:
         return DistributedError(
-            f"process {self.rank} runs {arg.name} of {_text(arg)}, process {other} another "
-            "collective", hint="all processes must call the same functions in the same order: no "
-                               "`if fnx.process_index() == 0` around what computes with arrays of "
-                               "several processes")
+            f"process {self.rank} runs {what}, process {other} "
+            f"{self._texts.get(header, 'another collective')}",
+            hint="all processes must call the same functions in the same order, equally often: no "
+                 "`if fnx.process_index() == 0` around what computes with arrays of several "
+                 "processes")
 
     # ---- the end
 
@@ -343,4 +385,6 @@ def _joined(blocks: NDArray, axis: int) -> NDArray:
 def _text(arg: Collective) -> str:
     """Say what a collective is of."""
     arrays = ", ".join([f"{dtype}{list(shape)}" for shape, dtype in arg.ins])
-    return f"{arrays} over axis {', '.join(map(repr, arg.names))} of the mesh"
+    program = f", in the program {arg.grid.program}" if arg.grid.program else ""
+    return f"{arg.name} of {arrays} over axis {', '.join(map(repr, arg.names))} of the mesh" + \
+        program

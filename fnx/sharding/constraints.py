@@ -112,9 +112,11 @@ def from_block(block: NDArray, sharding: Sharding, shape: Shape, dtype: DType, w
     return from_storage(memory, shape, dtype, weak)
 
 
-def constrain(x: Array, sharding: Sharding) -> Array:
-    """Return x with a sharding: moved, or in a traced function with a constraint."""
-    sharding.shard_shape(x._shape)
+def constrain(x: Array, sharding: Sharding, may_be_uneven: bool = False) -> Array:
+    """Return x with a sharding: moved, or in a traced function with a constraint. Inside of one, an
+    axis that the sharding does not divide may stay whole."""
+    if not (may_be_uneven and scope.is_open()):
+        sharding.shard_shape(x._shape)
     if not isinstance(sharding, NamedSharding) or sharding.num_devices == 1:
         return x
     if not scope.is_open():
@@ -143,7 +145,7 @@ def constraint_of(function: UOp) -> Sharding | None:
         else None
 
 
-def with_shardings(value: Any, shardings: Any) -> Any:
+def with_shardings(value: Any, shardings: Any, may_be_uneven: bool = False) -> Any:
     """Return the arrays of a tree with shardings, as ``with_sharding_constraint`` does."""
     arrays, structure = tree.flatten(tree.map(asarray, value))
     targets = targets_of(value, shardings)
@@ -153,7 +155,7 @@ def with_shardings(value: Any, shardings: Any) -> Any:
     out = []
     for x, target in zip(arrays, targets):
         sharding = resolve(target, current)
-        out.append(x if sharding is None else constrain(x, sharding))
+        out.append(x if sharding is None else constrain(x, sharding, may_be_uneven))
     return structure.unflatten(out)
 
 
@@ -163,17 +165,19 @@ _docstr = DocTemplate(
               "current mesh, see ``set_mesh``; without one it has no effect.",
     out_shardings="a sharding or a PartitionSpec, or a tree of these.",
     returns="The same pytree.", raises=("ArgumentError: what is no sharding.",
-                                        "ShapeError: a sharding that does not divide an array."))
+                                        "ShapeError: a sharding that does not divide an array, "
+                                        "outside of traces."))
 
 
 @_docstr()
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """Constrain the sharding of arrays.
+    """Constrain the sharding of arrays. In a traced function an axis whose length the sharding does
+    not divide stays whole.
 
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return with_shardings(x, shardings)
+    return with_shardings(x, shardings, may_be_uneven=True)
 
 
 @_docstr()

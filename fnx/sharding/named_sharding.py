@@ -152,7 +152,11 @@ class Sharding:
         if not isinstance(other, Sharding):
             return False
         shape = (math.lcm(self.num_devices, other.num_devices),) * ndim
-        return self.devices_indices_map(shape) == other.devices_indices_map(shape)
+
+        def bounds(sharding: Sharding) -> dict[Device, list[tuple[int, ...]]]:
+            return {device: [part.indices(n) for part, n in zip(index, shape)]
+                    for device, index in sharding.devices_indices_map(shape).items()}
+        return bounds(self) == bounds(other)
 
 
 class SingleDeviceSharding(Sharding):

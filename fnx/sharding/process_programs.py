@@ -27,6 +27,7 @@ from fnx.sharding.process_blocks import cuts, grid_of, spans_processes
 from fnx.sharding.propagation import result_shardings
 from fnx.transforms.link import combine_sums, partition
 
+_DIGITS = 16  # of the digest of a program, in its name
 _TEXT = 200  # characters of the description of a program that processes exchange
 _agreed: set[bytes] = set()  # digests of the programs that all processes have
 
@@ -81,8 +82,9 @@ def _partitioned(function: UOp, shardings: Sequence[Sharding | None], mesh: Mesh
     results = [NamedSharding(mesh, PartitionSpec()) if s is None else s
                for s in result_shardings(function, tuple(shardings))]
     wanted = [cuts(mesh, s._partitions(len(x.shape))) for s, x in zip(results, function.src)]
-    local, _ = partition(function, grid_of(mesh), [parts_of(i) for i in range(len(shardings))],
-                         wanted, constraint)
+    name = f"{function.arg.name} {function.digest().hex()[:_DIGITS]}"
+    local, _ = partition(function, grid_of(mesh).replace(program=name),
+                         [parts_of(i) for i in range(len(shardings))], wanted, constraint)
     local = combine_sums(local)
     if any(n.op is ops.COLLECTIVE and n.arg.name != "process_index"
            for n in toposort([local], into_functions=True)):

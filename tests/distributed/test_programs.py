@@ -3,6 +3,7 @@ program on arrays of its own."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,10 @@ f = fnx.jit(lambda w, x: w - fnx.grad(lambda w: ((x @ w) ** 2).mean())(w))
 w = jnp.ones(3)
 lowered = f.lower(w, x)
 assert "all_reduce" in lowered.text("graph")
-assert [row.routine for row in lowered.comms().rows] == ["all_reduce"]
+row, = lowered.comms().rows
+assert row.routine == "all_reduce" and "program.py:" in row.line, row
+odd = fnx.jit(fnx.grad(lambda x: (lax.with_sharding_constraint(x * x, at("d"))[1:] * x[1:]).sum()))
+np.testing.assert_array_equal(utils.process_allgather(odd(np.arange(5.0))), [0, 3, 12, 27, 48])
 compiled = lowered.compile()
 like = fnx.ShapeDtypeStruct(x.shape, np.float32, sharding=at("d"))
 for g in (compiled, f.lower(w, like).compile()):
@@ -180,6 +184,27 @@ x = fnx.device_put(np.ones((4, 2), np.float32), at("d"))
 f = fnx.jit(lambda x: (x * (me + 1)).sum())
 f(x)
 """
+
+ONCE_MORE = START + """
+x = fnx.device_put(np.ones((4, 2), np.float32), at("d"))
+total, squares = fnx.jit(lambda x: x.sum()), fnx.jit(lambda x: (x * x).sum())
+for f in (total, squares):
+    fnx.block_until_ready(f(x))
+if me == 0:
+    fnx.block_until_ready(total(x))
+new = fnx.jit(lambda x: (x + 1).sum())
+fnx.block_until_ready((squares if sys.argv[1] == "known" else new)(x))
+"""
+
+
+@pytest.mark.parametrize(("then", "says"), [
+    ("known", "all_reduce of float32.. over axis 'd' of the mesh, in the program"),
+    ("new", "an exchange of all processes")])
+def test_a_program_run_once_more_by_one_process(then: str, says: str, tmp_path: Path) -> None:
+    done = launch(2, ONCE_MORE, then, folder=tmp_path)
+    found = re.search(f"process 0 runs all_reduce.*, process 1 {says}", done.stderr) or \
+        re.search(f"process 1 runs .*, process 0 {says}", done.stderr)
+    assert done.returncode != 0 and found, done.stderr
 
 
 def test_whole_programs_are_those_of_one_process(tmp_path: Path) -> None:

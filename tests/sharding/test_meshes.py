@@ -14,7 +14,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx import NamedSharding, P
+from fnx import NamedSharding, P, lax
 from fnx.core.support.errors import ArgumentError, PlacementError, ShapeError
 from fnx.sharding import AbstractMesh, Mesh, SingleDeviceSharding
 from fnx.sharding.mesh import create_device_mesh
@@ -152,3 +152,22 @@ def test_bad_input(name: str, mesh: Mesh) -> None:
     for _ in range(2):
         with pytest.raises(kind, match=f"(?s){message}.*{cure}"):
             call(mesh)
+
+
+def test_all_shardings_on_one_device_are_equivalent() -> None:
+    device, other = fnx.devices()[:2]
+    mesh = Mesh(np.array([device]), ("a",))
+    on_one = [SingleDeviceSharding(device), NamedSharding(mesh, P()),
+              NamedSharding(mesh, P("a"))]
+    assert all(s.is_equivalent_to(t, 2) for s in on_one for t in on_one)
+    assert not any(s.is_equivalent_to(SingleDeviceSharding(other), 2) for s in on_one)
+
+
+def test_a_constraint_in_a_trace_leaves_an_uneven_axis_whole() -> None:
+    sharding = NamedSharding(fnx.make_mesh((4,), ("a",), devices=fnx.devices()[:4]), P("a"))
+    f = fnx.value_and_grad(lambda x: (lax.with_sharding_constraint(x * 2, sharding) ** 2).sum())
+    value, gradient = fnx.jit(f)(jnp.arange(6.0))
+    assert float(value) == 220
+    np.testing.assert_array_equal(gradient, 8 * np.arange(6.0))
+    with pytest.raises(ShapeError, match="divisible into 4 parts"):
+        lax.with_sharding_constraint(jnp.arange(6.0), sharding)

@@ -212,10 +212,12 @@ class Axis(Record):
 
 class ProcessGrid(Record):
     """The axes of a mesh that span processes, and the number of blocks along each; the last axis
-    goes fastest over the ranks."""
+    goes fastest over the ranks. ``program`` names the one whose collectives are over it, in all
+    processes."""
 
     names: tuple[Hashable, ...]
     sizes: tuple[int, ...]
+    program: str = ""
 
     def count(self, names: Sequence[Hashable]) -> int:
         """Return the number of processes along some axes."""

@@ -60,7 +60,8 @@ def _one_of(nodes: list[UOp]) -> dict[UOp, UOp]:
     arg, operands = nodes[0].arg, list(dict.fromkeys([x for n in nodes for x in n.src]))
     outs = dict(zip(operands, collective("all_reduce", arg.grid, arg.names, operands,
                                          monoid=arg.monoid)))
-    for out in outs.values():
-        copy_locs(out, nodes[0])
+    for node in nodes:
+        for out in (*outs.values(), next(iter(outs.values())).src[0]):
+            copy_locs(out, node)
     return {result: outs[x] for node in nodes
             for result, x in zip(build.results(node), node.src)}

@@ -241,6 +241,7 @@ class _Frame:
         if node.op is ops.GETTUPLE:
             self.of[node] = self._several[node.src[0]][node.arg]
             return
+        self.reshard.reader = node
         operands = [x for x in node.src if x.op not in _SCOPES]
         if not (keeps_sums := self._keeps_sums(node)):
             for x in operands:

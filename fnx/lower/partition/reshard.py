@@ -19,7 +19,7 @@ from fnx.core.ir.axis_partitions import Names, Partitions
 from fnx.core.ir.collectives import collective
 from fnx.core.ir.op_args import ProcessGrid
 from fnx.core.ir.ops import Op, Shape
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, copy_locs
 from fnx.core.support.record import Record
 
 _MAX_DEPTH = 32  # ops that a slice is moved through
@@ -46,6 +46,7 @@ class Resharder:
 
     def __init__(self, grid: ProcessGrid) -> None:
         self.grid = grid
+        self.reader: UOp | None = None  # the node of the whole program for which blocks are moved
         self._done: dict[tuple[Block, Partitions], Block] = {}
         self._sliced_from: dict[Block, Block] = {}
         self._views: dict[Block, tuple[UOp, Block]] = {}
@@ -101,6 +102,12 @@ class Resharder:
             outs = iter(collective(routine, self.grid, names, real, **options))
         else:
             outs = iter([collective(routine, self.grid, names, [x], **options)[0] for x in real])
+        results = [*outs]
+        for out in results:  # the user's line is that of the operand, or of its reader
+            lines = (*real, *([] if self.reader is None else [self.reader]))
+            copy_locs(out, *lines)
+            copy_locs(out.src[0], *lines)
+        outs = iter(results)
         return [build.complex_number(next(outs), next(outs)) if x.dtype.is_complex else next(outs)
                 for x in nodes]
 
