@@ -188,3 +188,72 @@ def test_donated_arguments_are_read_again_and_stay() -> None:
     with fnx.debug_nans():
         step(w, x)
     assert w.is_deleted()
+
+
+def masked_log(x: Any) -> Any:
+    return jnp.where(x < -2, jnp.log(x), 0.0)
+
+
+def masked_root(x: Any, y: Any) -> Any:
+    r = jnp.where(jnp.arange(4) < 2, 0.0, jnp.sqrt(x))
+    return (r * y).sum()
+
+
+def pair(x: Any) -> Any:
+    r = jnp.sqrt(((x[:, None] - x[None, :]) ** 2).sum(-1))
+    return jnp.where(jnp.eye(len(x), dtype=bool), 0.0, 1 / (1 + r)).sum()
+
+
+def remade(c: Any, x: Any) -> Any:
+    return jnp.log(x), jnp.roll(c, 1)
+
+
+POINTS = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
+POINTS[3, 1] = POINTS[3, 2]
+HARMLESS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "where": (masked_log, (np.array([-1, 2, -3], np.float32),), r"log at \[2\] of -3"),
+    "gradient": (fnx.grad(masked_root), (np.array([0, 1, 2, 0], np.float32),
+                                         np.array([1, 1, 1, 0], np.float32)),
+                 r"div at \[3\] of 0 and 0"),
+    "pairs": (fnx.vmap(fnx.grad(pair)), (POINTS,), r"-inf from div at \[3, (1, 2|2, 1)\]"),
+    "take, sum": (lambda x: jnp.log(x)[jnp.array([2, 1])].reshape(2, 1).sum(1), (X[::-1],),
+                  r"log at \[1\] of -1"),
+    "matmul": (lambda x: (jnp.log(x) @ jnp.ones(2))[1:], (-M,), r"log at \[1, 0\] of -3"),
+    "scan": (lambda x: lax.scan(remade, jnp.zeros(3), x)[0][1:], (
+        np.array([[1, 1, 1], [-2, 1, 1], [-3, 1, -4]], np.float32),),
+        r"log at \[2\] of -4, in iteration 2 of"),
+    "scan of carries": (lambda x: lax.scan(remade, x[0], x)[1][-1, 1:2], (
+        np.array([[1, 1, 1], [-2, -1, 1], [-3, 1, -4]], np.float32),),
+        r"log at \[0\] of -2, in iteration 1 of"),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_the_element_named_reaches_the_result(name: str) -> None:
+    f, args, said = HARMLESS[name]
+    with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match=said):
+        fnx.jit(f)(*args)
+
+
+def test_each_element_named_reaches_the_result() -> None:
+    """Without the NaN at the index that is named, the result has another NaN, or none."""
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        x = rng.choice([-1, 1, 2], (3, 4)).astype(np.float32)
+        m, take = rng.random((4, 3)) < 0.5, rng.integers(0, 3, 4)
+
+        def f(x: Any, m: Any = m, take: Any = take) -> Any:
+            v = jnp.where(m, 0.0, jnp.log(x).T)[:, take]
+            return jnp.cumsum(jnp.sort(v, axis=0), axis=1).sum(1)
+
+        with override(check=""):
+            before = np.isnan(fnx.jit(f)(x))
+        if before.any():
+            with pytest.raises(FloatingPointError, match=r"log at \[\d, \d\] of -1") as e:
+                fnx.jit(f)(x)
+            at = re.search(r"\[(\d), (\d)\]", str(e.value))
+            assert at
+            only = np.abs(x)
+            only[int(at[1]), int(at[2])] = -1
+            with override(check=""):
+                assert np.isnan(fnx.jit(f)(only)).any()

@@ -23,9 +23,10 @@ from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
+from fnx.core.levels.bad_elements import is_bad
 from fnx.core.levels.interp_kernel import LIMIT
 from fnx.core.levels.loop_iterations import Iteration, Running, is_over_blocks, iterations
-from fnx.core.levels.nan_debugger import Origin, is_bad, origin_at
+from fnx.core.levels.nan_debugger import Origin, origin_at
 from fnx.core.support.errors import format_location
 from fnx.core.support.line_visits import LineVisit
 from fnx.core.support.record import Record

@@ -2,9 +2,10 @@
 
     y = log(x - 1), z = y * 2          z has a NaN at 3  ->  y has one, x - 1 has none: LOG, at 3
 
-The search goes from a result with a NaN back to an operand that has one, until no operand does:
-that node produced it. At a WHERE it follows the selected operand; it enters the bodies of calls,
-branches and loops, and there the first iteration with a NaN. Effects are not repeated.
+The search goes from an element of a result that is NaN back to the element of an operand that it
+came from (bad_elements.py), until no operand has one: that node produced it. So NaNs that a WHERE
+discards are not blamed. It enters the bodies of calls, branches and loops, and goes back through
+the iterations. Effects are not repeated.
 
 >>> from fnx.core.ir import dtypes
 >>> x = build.param(0, dtypes.float32, (3,))
@@ -24,11 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import accessors, build, low_precision, ops
-from fnx.core.ir.dtypes import NUMPY_DTYPES, NDArray, as_dtype
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import CallLocation, DerivativeLocation, UOp, toposort
 from fnx.core.levels import interp
+from fnx.core.levels.bad_elements import (
+    CarriesOfSteps,
+    Index,
+    decode_values,
+    first_index,
+    is_bad,
+    replace_bad,
+    source_of,
+)
 from fnx.core.levels.loop_iterations import Iteration, Running, iterations
 from fnx.core.scope import callbacks
 from fnx.core.support.errors import (
@@ -43,29 +53,12 @@ from fnx.core.support.record import Record
 _BAD_VALUES = {"nan": "NaN", "inf": "NaN or infinity"}
 
 
-def is_bad(value: Any, check: str) -> Any:
-    """Return where a value is NaN, or for the check "inf" also infinite."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return np.False_
-    value = decode_values(value)
-    if value.dtype.kind not in "fc":
-        return np.False_
-    return np.isnan(value) if check == "nan" else ~np.isfinite(value)
-
-
-def decode_values(value: Any) -> NDArray:
-    """Return the values of an array, decoded if its type is storage-only."""
-    array = np.asarray(value)
-    return low_precision.decode(array,
-                                as_dtype(array.dtype)) if array.dtype in NUMPY_DTYPES else array
-
-
 class Origin(Record):
     """The origin of a NaN.
 
     Attributes:
         description: an op name, or a description of an argument or callback.
-        index: index of the first bad element.
+        index: index of the element that reaches the result.
         value: that element.
         operands: what the op computed the element from, if that is another value for each operand.
         loops: the enclosing iterations, the outermost first.
@@ -75,7 +68,7 @@ class Origin(Record):
     """
 
     description: str
-    index: tuple[int, ...]
+    index: Index
     value: float
     operands: tuple[float, ...] = ()
     loops: tuple[Iteration, ...] = ()
@@ -132,7 +125,7 @@ class Origin(Record):
         values = " and ".join([f"{x:.5g}" for x in self.operands])
         return values and f" of {values}"
 
-    def of_infinity(self, infinity: Origin | int | None) -> Origin:
+    def of_infinity(self, infinity: object) -> Origin:
         """Return the origin of the infinity that this op made a NaN of, if in a derivative."""
         if not isinstance(infinity, Origin):
             return self
@@ -205,42 +198,49 @@ def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], 
     """
     for i, value in enumerate(results):
         if is_bad(value, check).any():
-            origin_ = find_origin(fn, args, i, check) or Origin(
+            origin_ = find_origin(fn, args, i, check, value) or Origin(
                 f"result {i}, but none when recomputed: it came from a callback or from "
                 "rounding", *_first_bad(value, check))
             raise origin_.restrict_lines(lines).error(check, fn.arg.name)
 
 
-def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin | None:
-    """Return the origin of the NaN in a result; None if recomputing gives no NaN."""
+def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str,
+                value: NDArray | None = None) -> Origin | None:
+    """Return the origin of the first NaN in a result; None if recomputing gives no NaN.
+
+    Args:
+        value: the result as it was computed before, if it was.
+    """
     sought = _Sought(check)
     with np.errstate(all="ignore"):
         result_origin = callbacks.suppress_effects(
-            lambda: _Search(fn, args, sought).find(fn.src[result]))
+            lambda: _Search(fn, args, sought).find_in_result(result, value))
     if sought.nan is not None:
         result_origin = sought.nan.of_infinity(result_origin)
     if isinstance(result_origin, Origin):
         return _Lines(fn).by_likelihood(result_origin)
-    if isinstance(result_origin, int):
-        return Origin(f"argument {result_origin}", *_first_bad(args[result_origin], check))
+    if result_origin is not None:
+        slot, index = result_origin
+        return Origin(f"argument {slot}", index, float(decode_values(args[slot])[index]))
     return result_origin
 
 
 def origin_at(node: UOp, values: Mapping[UOp, NDArray], check: str,
-              loops: tuple[Iteration, ...] = ()) -> Origin:
-    """Return a node whose value has a NaN, while those of its operands have none, as the origin."""
+              loops: tuple[Iteration, ...] = (), index: Index | None = None) -> Origin:
+    """Return a node as the origin of a NaN in its value, at an index or the first one."""
     call = node.src[0] if node.op is ops.GETTUPLE else node
     what = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
     loc = callbacks.handle_location(int(values[call.src[0]])) if call.op is ops.CALLBACK else None
-    index, value = _first_bad(values[node], check)
+    index = first_index(is_bad(values[node], check)) if index is None else index
+    value = float(decode_values(values[node])[index])
     operands = [values[s] for s in node.src if s in values] if node.op in ops.ELEMENTWISE else []
     return Origin(what, index, value, tuple([
         float(decode_values(x)[index]) for x in operands if decode_values(x).dtype.kind == "f"]),
         loops, loc, node.locs or call.locs)
 
 
-def _first_bad(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
-    index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
+def _first_bad(value: NDArray, check: str) -> tuple[Index, float]:
+    index = first_index(is_bad(value, check))
     return index, float(decode_values(value)[index])
 
 
@@ -262,121 +262,168 @@ class _Search:
 
     def __init__(self, fn: UOp, args: Sequence[NDArray], sought: _Sought,
                  running: tuple[Running, ...] = ()) -> None:
+        self.results = fn.src
         self.sought, self.args, self.running = sought, [np.asarray(a) for a in args], running
         order = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
         nodes = [n for n in order if n.op.result != "void"]
         env = {p: self.args[i] for i, p in build.params(fn).items()}
         self.values: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
 
-    def is_bad_node(self, node: UOp) -> bool:
-        return node in self.values and bool(is_bad(self.values[node], self.sought.check).any())
+    def find_in_result(self, result: int, value: NDArray | None) -> OriginOrParam:
+        """Return the origin of the first NaN in a result, one that ``value`` has, too, if any."""
+        bad = is_bad(self.values[self.results[result]], self.sought.check)
+        if value is not None and (both := bad & is_bad(value, self.sought.check)).any():
+            bad = both
+        return self.find(self.results[result], first_index(bad)) if bad.any() else None
 
-    def find(self, node: UOp) -> Origin | int | None:
-        """Return the origin of the NaN in a node, or the slot of the PARAM that it came from."""
-        if not self.is_bad_node(node):
+    def find(self, node: UOp, index: Index) -> OriginOrParam:
+        """Return the origin of the NaN in an element of a node."""
+        if not is_bad(self.values.get(node), self.sought.check)[index]:
             return None
-        reader: UOp | None = None  # what chooses or moves a constant has its index and line
+        reader: tuple[UOp, Index] | None = None  # what chooses or moves a constant has its line
         while True:
             if node.op is ops.WHERE or node.op.kind == "movement" and reader is None:
-                reader = node
+                reader = node, index
             elif node.op.kind not in ("movement", "source"):
                 reader = None
             if node.op is ops.PARAM:
-                return int(node.arg.slot)
+                return int(node.arg.slot), index
             if node.op is ops.GETTUPLE and node.src[0].op in _SEARCH_RULES:
                 call = node.src[0]
-                inner = _SEARCH_RULES[call.op](self, call, node.arg)
-                if not isinstance(inner, int):
+                inner = _SEARCH_RULES[call.op](self, call, node.arg, index)
+                if isinstance(inner, Origin | None):
                     return inner
-                operand: UOp | None = accessors.operands(call)[inner]
-            else:
-                operand = self._bad_operand(node)
-            if operand is None:
-                origin = self._origin_at(node)
+                slot, index = inner
+                node = accessors.operands(call)[slot]
+                continue
+            source = source_of(node, self.values, index, self.sought.check)
+            if source is None:
+                origin = self._origin_at(node, index)
                 if node.op is ops.CONST and reader is not None:
-                    origin = self._origin_at(reader).replace(description="const", operands=())
-                if (infinity := self._infinity_in(node, origin)) is None:
+                    origin = self._origin_at(*reader).replace(description="const", operands=())
+                if (source := self._infinity_in(node, index, origin)) is None:
                     return origin
                 self.sought.nan, self.sought.check = origin, "inf"
-                operand = infinity
-            node = operand
+            node, index = source
 
-    def _infinity_in(self, node: UOp, origin: Origin) -> UOp | None:
+    def _infinity_in(self, node: UOp, index: Index, origin: Origin) -> tuple[UOp, Index] | None:
         """Return an infinite operand that became a NaN in a derivative: its line is to blame."""
         if self.sought.nan is not None or not np.isnan(origin.value) or \
                 not any(isinstance(loc, DerivativeLocation) for loc in origin.locs):
             return None
-        return next((s for s in node.src if s in self.values
-                     and is_bad(self.values[s], "inf").any()), None)
+        return source_of(node, self.values, index, "inf")
 
-    def _bad_operand(self, node: UOp) -> UOp | None:
-        """Return an operand that the NaN came from, or None."""
-        if node.op is ops.GETTUPLE:
-            node = node.src[0]
-        src = node.src
-        if node.op is ops.WHERE:
-            index, _ = _first_bad(self.values[node], self.sought.check)
-            src = (node.src[1 if self.values[node.src[0]][index] else 2],)
-        return next((s for s in src if self.is_bad_node(s)), None)
-
-    def _origin_at(self, node: UOp) -> Origin:
-        return origin_at(node, self.values, self.sought.check, self.iterations())
+    def _origin_at(self, node: UOp, index: Index) -> Origin:
+        return origin_at(node, self.values, self.sought.check, self.iterations(), index)
 
     def iterations(self) -> tuple[Iteration, ...]:
         """Return the iterations around this FUNCTION."""
         return tuple([i if i.loc is None else i.replace(loc=choose_location(loop.node.locs))
                       for loop, i in iterations(self.running)])
 
-    def find_in_body(self, body: UOp, args: Sequence[NDArray], result: int,
-                     *running: Running) -> Origin | int | None:
-        """Return the origin of the NaN in a result of a body, or the slot of its PARAM."""
-        return _Search(body, args, self.sought, (*self.running, *running)).find(body.src[result])
+    def find_in_body(self, body: UOp, args: Sequence[NDArray], result: int, index: Index,
+                     *running: Running) -> OriginOrParam:
+        """Return the origin of the NaN in an element of a result of a body."""
+        return _Search(body, args, self.sought, (*self.running, *running)).find(
+            body.src[result], index)
 
-    def call(self, call: UOp, result: int) -> Origin | int | None:
+    def call(self, call: UOp, result: int, index: Index) -> OriginOrParam:
         op, which = OpBodies(call), 0
         if op.selector:
             which = min(max(int(self.values[op.selector[0]]), 0), len(op.steps) - 1)
-        origin = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result)
-        return origin + len(op.selector) if isinstance(origin, int) else origin
+        origin = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result,
+                                   index)
+        return (origin[0] + len(op.selector), origin[1]) if isinstance(origin, tuple) else origin
 
-    def loop(self, call: UOp, result: int) -> Origin | int | None:
-        """Find the first iteration after which a result has the NaN, and search its body."""
-        op, arg = OpBodies(call), call.arg
-        consts, inits, xs = op.split([self.values[s] for s in op.operands])
-        order = range(1 << 60) if op.conditions else range(arg.length)[::-1 if arg.reverse else 1]
-        (body,), carries, i = op.steps, inits, 0
-        while i < len(order):
-            step_args = [*consts, *carries, *[x[order[i]] for x in xs]]
-            if not all(interp.apply(condition, step_args)[0] for condition in op.conditions):
-                break
-            outs = interp.apply(body, step_args)
-            if is_bad(outs[result], self.sought.check).any():
-                inner = self.find_in_body(body, step_args, result, Running(
-                    call, consts, inits, carries, order[i]))
-                if isinstance(inner, Origin):
-                    return inner
-                if inner is None or not 0 <= inner - op.n_consts < op.n_carries or not i:
-                    return inner
-                result, carries, i = inner - op.n_consts, inits, 0  # restart with that carry
+    def loop(self, call: UOp, result: int, index: Index) -> OriginOrParam:
+        """Go back through the iterations, from the last one or that of a row."""
+        op, steps = OpBodies(call), _LoopSteps(call, self.values)
+        i, at = steps.last, index
+        if result >= op.n_carries:
+            i, at = steps.order.index(index[0]), index[1:]
+        while i >= steps.carries.start:
+            carries = steps.carries.before(i)
+            if result < op.n_carries and steps.only_passes_on(
+                    i, carries, result, at, self.sought.check):
+                i -= 1
                 continue
-            carries, i = outs[:op.n_carries], i + 1
-        return op.n_consts + result if result < op.n_carries else None
+            inner = self.find_in_body(op.steps[0], steps.args(i, carries), result, at, Running(
+                call, steps.consts, steps.inits, carries, steps.order[i]))
+            if isinstance(inner, Origin | None):
+                return inner
+            slot, at = inner
+            if slot < op.n_consts:
+                return inner
+            if slot >= op.n_consts + op.n_carries:
+                return slot, (steps.order[i], *at)
+            result, i = slot - op.n_consts, i - 1
+        return op.n_consts + result, at
 
 
-_SEARCH_RULES: dict[ops.Op, Callable[[_Search, UOp, int], Origin | int | None]] = {
-    ops.CALL: lambda s, call, result: s.call(call, result)
-    if call.src[0].op is ops.FUNCTION else _search_kernel(s, call, result),
+class _LoopSteps:
+    """The steps of a loop, done again: the carries before each one from the first NaN or infinity
+    on, which may become a NaN.
+
+    Attributes:
+        order: position -> the number of the step: the row of a SCAN.
+        last: the position of the last step, -1 if there is none.
+    """
+
+    def __init__(self, call: UOp, values: Mapping[UOp, NDArray]) -> None:
+        op, arg = OpBodies(call), call.arg
+        self.op, self.body = op, op.steps[0]
+        self.consts, self.inits, self.xs = op.split([values[s] for s in op.operands])
+        self.order = range(1 << 60) if op.conditions else \
+            range(arg.length)[::-1 if arg.reverse else 1]
+        self.carries = CarriesOfSteps(lambda i, before: self._outs(i, before)[:op.n_carries])
+        self.last = self._run()
+
+    def args(self, i: int, carries: Sequence[NDArray]) -> list[NDArray]:
+        """Return what the body takes in a step."""
+        return [*self.consts, *carries, *[x[self.order[i]] for x in self.xs]]
+
+    def _outs(self, i: int, carries: Sequence[NDArray]) -> list[NDArray]:
+        return interp.apply(self.body, self.args(i, carries))
+
+    def _run(self) -> int:
+        before, i, has_bad = self.inits, 0, False
+        while i < len(self.order) and all(interp.apply(
+                condition, self.args(i, before))[0] for condition in self.op.conditions):
+            outs = self._outs(i, before)
+            has_bad = has_bad or any(is_bad(x, "inf").any() for x in (*before, *outs))
+            if has_bad:
+                self.carries.save(i, before)
+            before, i = outs[:self.op.n_carries], i + 1
+        return i - 1
+
+    def only_passes_on(self, i: int, carries: Sequence[NDArray], carry: int, index: Index,
+                       check: str) -> bool:
+        """Whether an element of a carry is bad after a step since it was bad before it, and for no
+        other reason."""
+        if not is_bad(carries[carry], check)[index]:
+            return False
+        finite = [replace_bad(x, is_bad(x, check)) for x in self.args(i, carries)]
+        if is_bad(interp.apply(self.body, finite)[carry], check)[index]:
+            return False
+        finite[self.op.n_consts + carry][index] = carries[carry][index]
+        return bool(is_bad(interp.apply(self.body, finite)[carry], check)[index])
+
+
+OriginOrParam = Origin | tuple[int, Index] | None  # a PARAM: its slot and the element
+
+_SEARCH_RULES: dict[ops.Op, Callable[[_Search, UOp, int, Index], OriginOrParam]] = {
+    ops.CALL: lambda s, call, result, index: s.call(call, result, index)
+    if call.src[0].op is ops.FUNCTION else _search_kernel(s, call, result, index),
     ops.COND: _Search.call, ops.SCAN: _Search.loop, ops.WHILE: _Search.loop,
     ops.CUSTOM: _Search.call}
 
 
-def _search_kernel(search: _Search, call: UOp, result: int) -> Origin | int | None:
+def _search_kernel(search: _Search, call: UOp, result: int, index: Index) -> OriginOrParam:
     """Return an operand of a user-written kernel that has the NaN, or the kernel as origin."""
-    for i, operand in enumerate(accessors.operands(call)):
-        if search.is_bad_node(operand):
-            return i
-    check, whole = search.sought.check, f"kernel {call.arg.name}"
-    index, bad = _first_bad(search.values[build.results(call)[result]], check)
+    node, check = build.results(call)[result], search.sought.check
+    if (source := source_of(node, search.values, index, check)) is not None:
+        return accessors.operands(call).index(source[0]), source[1]
+    whole, bad = f"kernel {call.arg.name}", float(decode_values(search.values[node])[index])
     inside: list[Origin] = []
 
     def watch(store: UOp, node: UOp, values: Mapping[UOp, Any]) -> None:

@@ -16,7 +16,7 @@ from html import escape
 import numpy as np
 
 from fnx.core.ir.dtypes import NDArray
-from fnx.core.levels.nan_debugger import decode_values
+from fnx.core.levels.bad_elements import decode_values
 from fnx.core.support.errors import check_folder
 from fnx.transforms.inspect.step_views import summarize
 

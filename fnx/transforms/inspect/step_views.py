@@ -23,9 +23,9 @@ from fnx.core.ir import ops
 from fnx.core.ir.dtypes import NDArray, as_dtype
 from fnx.core.ir.uop import toposort
 from fnx.core.levels import interp
+from fnx.core.levels.bad_elements import decode_values, is_bad
 from fnx.core.levels.line_steps import Caller, Stop
 from fnx.core.levels.loop_iterations import Iteration
-from fnx.core.levels.nan_debugger import decode_values, is_bad
 from fnx.core.support.errors import FnxError, format_location
 
 MAX_SHOWN = 6  # elements that are printed one by one
