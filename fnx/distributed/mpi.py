@@ -1,6 +1,7 @@
 """The communicator over MPI: collectives of NumPy arrays.
 
-Each operation is non-blocking and polled. Between polls the thread yields; it pauses while it waits
+A collective may run beside kernels: a thread calls MPI until it is waited for. Each operation is
+non-blocking and polled. Between polls the thread yields; it pauses while it waits
 for another process to come. So a time limit works, Ctrl-C works, and processes that share a
 processor do not wait for each other's waiting.
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -33,17 +35,19 @@ from fnx.core.ir.collectives import Collective, group
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.ops import Op
 from fnx.core.scope import storage
+from fnx.core.scope.communicator import Finish
 from fnx.core.support.errors import DistributedError
 from fnx.core.support.record import Record
 
 _HEADER_BYTES = 16
 _EXCHANGE = np.zeros(_HEADER_BYTES, np.uint8)  # its header
-_HEADER_TAG, _DATA_TAG, _LEFT_TAG = 1, 2, 3
+_HEADER_TAG, _DATA_TAG, _LEFT_TAG, _NO_TAG = 1, 2, 3, 4
 _OPS = {ops.ADD: "SUM", ops.MUL: "PROD", ops.MAX: "MAX", ops.MIN: "MIN", ops.AND: "BAND",
         ops.OR: "BOR", ops.XOR: "BXOR"}
 _SLACK = 5e-5  # seconds by which Linux may lengthen a pause
 _YIELDS = 8 * _SLACK  # seconds of polls without a pause: then one is an eighth of the wait
 _LONGEST_PAUSE = 1e-3  # seconds
+_BETWEEN_CALLS = 2 * _SLACK  # seconds between calls that move data beside kernels
 _LOOK_AFTER = 0.05  # seconds of waiting after which it is asked whether a process has left
 
 _yield = ctypes.CDLL(None).sched_yield
@@ -92,6 +96,48 @@ class _Headers:
             [self._before]
 
 
+class _Progress:
+    """A thread that calls MPI while collectives are under way beside kernels: most MPIs move data
+    only while they are called.
+
+    Args:
+        poll: a call of MPI that does nothing.
+    """
+
+    def __init__(self, poll: Callable[[], object]) -> None:
+        self._poll, self._count, self._is_stopped = poll, 0, False
+        self._is_needed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """A collective is under way."""
+        self._count += 1
+        self._is_needed.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="fnx-mpi")
+            self._thread.start()
+
+    def end(self) -> None:
+        """One is done."""
+        self._count -= 1
+        if not self._count:
+            self._is_needed.clear()
+
+    def stop(self) -> None:
+        """End the thread: MPI ends."""
+        self._is_stopped = True
+        self._is_needed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            self._is_needed.wait()
+            time.sleep(_BETWEEN_CALLS)
+            if self._count and not self._is_stopped:
+                self._poll()
+
+
 class MpiCommunicator:
     """Exchanges arrays with the other processes of MPI.
 
@@ -113,29 +159,44 @@ class MpiCommunicator:
         self._texts = {_EXCHANGE.tobytes(): "an exchange of all processes, such as device_put or "
                        "the first call of a program"}  # by the header
         self._spare: NDArray = np.empty(0, np.uint8)  # memory for packed operands
-        self._in_flight: list[Any] = []  # buffers of operations that failed: MPI may write them
+        self._in_flight: dict[int, Any] = {}  # buffers, also of what failed: MPI may write them
+        self._progress = _Progress(lambda: self._control.Iprobe(mpi.ANY_SOURCE, _NO_TAG))
 
     # ---- collectives
 
-    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
-            ) -> list[NDArray]:
-        """Return the results of a collective, which may be the ``targets``.
+    def start(self, arg: Collective, operands: Sequence[NDArray], is_overlapped: bool = True
+              ) -> Finish:
+        """Start a collective; return what waits for it: (targets) -> results.
 
         Raises:
-            DistributedError: a process has left, does not come, or runs something else.
+            DistributedError: there, if a process has left, does not come, or runs something else.
         """
         members = self._group(arg)
-        count = len(members.ranks)
-        if count == 1 or arg.name == "permute" and not arg.pairs:
-            return _alone(arg, operands)
+        if len(members.ranks) == 1 or arg.name == "permute" and not arg.pairs:
+            return lambda targets: _alone(arg, operands)
         headers = self._send_header(members.header, members.ranks, lambda: _text(arg))
         started: _Started = getattr(self, f"_{arg.name}")(arg, members, operands)
-        requests, held, finish = started
-        self._in_flight.append((headers, members, operands, held))
-        self._wait([*requests, *headers.requests], lambda: _text(arg),
-                   headers.check, headers.missing)
-        self._in_flight.pop()
-        return finish(targets)
+        requests, held, results_of = started
+        in_use = headers, members, operands, held
+        self._in_flight[id(in_use)] = in_use
+        if is_overlapped:
+            self._progress.begin()
+
+        def finish(targets: Sequence[NDArray]) -> list[NDArray]:
+            try:
+                self._wait([*requests, *headers.requests], lambda: _text(arg), headers.check,
+                           headers.missing)
+            finally:
+                if is_overlapped:
+                    self._progress.end()
+            del self._in_flight[id(in_use)]
+            return results_of(targets)
+        return finish
+
+    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
+            ) -> list[NDArray]:
+        """Return the results of a collective, which may be the ``targets``."""
+        return self.start(arg, operands, False)(targets)
 
     def exchange(self, data: bytes, about: str) -> list[bytes]:
         """Return the data of all processes.
@@ -147,10 +208,11 @@ class MpiCommunicator:
         lengths = np.zeros(self.size, np.int64)
         count = np.array([len(data)], np.int64)
         headers = self._send_header(_EXCHANGE, range(self.size), lambda: about)
-        self._in_flight.append((headers, count, lengths))
+        in_use = headers, count, lengths
+        self._in_flight[id(in_use)] = in_use
         self._wait([*headers.requests, self._control.Iallgather(count, lengths)], lambda: about,
                    headers.check, headers.missing)
-        self._in_flight.pop()
+        del self._in_flight[id(in_use)]
         ends = [0, *accumulate(map(int, lengths))]
         whole = np.zeros(ends[-1], np.uint8)
         self._wait([self._control.Iallgatherv(
@@ -260,6 +322,7 @@ class MpiCommunicator:
             if time.monotonic() - start > self._end_limit:
                 self.abort()
             time.sleep(_LONGEST_PAUSE)
+        self._progress.stop()
         self._mpi.Finalize()
 
     def abort(self) -> None:

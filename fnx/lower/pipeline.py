@@ -24,8 +24,8 @@ plan_fft conv_input_gradient_to_contraction push_slice_through_reduce select_bra
 two_pass_scan simplify fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather
 fuse_argreduce attention split_reduction split_concat_by_buffer_limit unique_results kernelize
 ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
-split_index_sets row_epilogues runtime_extents canonicalize choose tile split_global memory commands
-loop_kernels guarded_commands'
+split_index_sets row_epilogues runtime_extents canonicalize choose tile split_global
+overlap_collectives memory commands loop_kernels guarded_commands'
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ from fnx.lower.kernel.unroll_columns import unroll_columns
 from fnx.lower.memory.buffer_sharing import AliasPair
 from fnx.lower.memory.commands import Block, Launch, Launches, LaunchKind, build_block, plan_memory
 from fnx.lower.memory.in_place import aliasable_slots, copied_slots, donated_pairs, scatter_updates
+from fnx.lower.memory.overlap_collectives import overlap_collectives
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
 from fnx.lower.target_lowerings import (
@@ -301,6 +302,7 @@ KERNEL_PASSES = (
     Pass("canonicalize", lift_to_kernel(canonicalize), "kernel", "kernel"),
 )
 COMMAND_PASSES = (
+    Pass("overlap_collectives", overlap_collectives, "kernel", "kernel"),
     Pass("memory", plan_memory, "kernel", "kernel"),
     Pass("commands", build_block, "kernel", "command"),
 )

@@ -25,8 +25,11 @@ from fnx.sharding.mesh import Mesh
 from fnx.sharding.named_sharding import NamedSharding, PartitionSpec, Sharding
 from fnx.sharding.process_blocks import cuts, grid_of, spans_processes
 from fnx.sharding.propagation import result_shardings
+from fnx.sharding.topology import TOPOLOGIES
 from fnx.transforms.link import combine_sums, partition
 
+_LINK = TOPOLOGIES["ethernet"].levels[-1]
+_ENOUGH = 16 * _LINK.latency * _LINK.bandwidth  # bytes of a message of which latency is a sixteenth
 _DIGITS = 16  # of the digest of a program, in its name
 _TEXT = 200  # characters of the description of a program that processes exchange
 _agreed: set[bytes] = set()  # digests of the programs that all processes have
@@ -85,7 +88,7 @@ def _partitioned(function: UOp, shardings: Sequence[Sharding | None], mesh: Mesh
     name = f"{function.arg.name} {function.digest().hex()[:_DIGITS]}"
     local, _ = partition(function, grid_of(mesh).replace(program=name),
                          [parts_of(i) for i in range(len(shardings))], wanted, constraint)
-    local = combine_sums(local)
+    local = combine_sums(local, _ENOUGH)
     if any(n.op is ops.COLLECTIVE and n.arg.name != "process_index"
            for n in toposort([local], into_functions=True)):
         _agree(local, function)

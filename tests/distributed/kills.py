@@ -15,13 +15,16 @@ from pathlib import Path
 from tests.distributed.launch import launch
 
 PROGRAM = """
-import os, signal, sys, threading, fnx, fnx.numpy as jnp, numpy as np
-path, victim, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+import os, pathlib, signal, sys, threading, time, fnx, fnx.numpy as jnp, numpy as np
+path, victim, seconds, first = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 fnx.distributed.initialize()
 rows = fnx.NamedSharding(fnx.make_mesh((2,), ("d",)), fnx.P("d"))
-if fnx.process_index() == victim:
-    threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+def kill():
+    pathlib.Path(path + ".killed").write_text(str(time.time()))
+    os.kill(os.getpid(), signal.SIGKILL)
 for step in range(1, 10_000):
+    if step == first and fnx.process_index() == victim:
+        threading.Timer(seconds, kill).start()
     block = np.full((1, 20_000), step, np.float32)
     fnx.save(path, {"w": fnx.make_array_from_process_local_data(rows, block), "step": step})
 """
@@ -31,17 +34,19 @@ state = fnx.load(sys.argv[1])
 assert state["w"].shape == (2, 20_000) and (state["w"] == state["step"]).all(), state
 print("step", int(state["step"]))
 """
-LIMIT = 30.0  # seconds in which the others must have ended
+LIMIT = 30.0  # seconds after the kill in which the others must have ended
 
 
 def kill(seed: int) -> tuple[int, str]:
     """Return the last step that was saved, 0 if none was, and what was wrong."""
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        path, start = os.path.join(folder, "run.shards"), time.monotonic()
-        done = launch(2, PROGRAM, path, str(draw.randrange(2)), str(draw.uniform(0.1, 1.5)),
-                      folder=Path(folder))
-        if done.returncode == 0 or time.monotonic() - start > LIMIT:
+        path = os.path.join(folder, "run.shards")
+        done = launch(2, PROGRAM, path, str(draw.randrange(2)), str(draw.uniform(0, 1)),
+                      str(draw.choice([1, 2])), folder=Path(folder))
+        end, killed = time.time(), Path(path + ".killed")
+        if done.returncode == 0 or not killed.exists() or \
+                end - float(killed.read_text()) > LIMIT:
             return 0, f"the others did not end: {done.stdout}{done.stderr}"
         if not os.path.exists(os.path.join(path, "index.json")):
             return 0, ""

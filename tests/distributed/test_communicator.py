@@ -67,7 +67,7 @@ if rank and how == "waits":
 x = np.ones(1 + rank * (how == "differs"), np.float32)
 arg = Collective("all_reduce", ProcessGrid(("a",), (2,)), ("a",), ((x.shape, dtypes.float32),),
                  monoid=ops.ADD)
-communicator.run(arg, [x])
+communicator.wait(communicator.start(arg, [x]))
 """
 
 

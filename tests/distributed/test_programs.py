@@ -25,8 +25,8 @@ at = lambda *spec: fnx.NamedSharding(mesh, P(*spec))
 rng = np.random.default_rng(0)
 draw = lambda *shape: rng.standard_normal(shape).astype(np.float32) * 0.3
 log = Counter()
-exchange = communicator.current().run
-communicator.current().run = lambda arg, *xs: (log.update([arg.name]), exchange(arg, *xs))[1]
+begin = communicator.current().start
+communicator.current().start = lambda arg, *xs: (log.update([arg.name]), begin(arg, *xs))[1]
 
 def same(name, f, args, specs, **options):
     want, jitted = fnx.jit(f)(*args), fnx.jit(f, **options)
@@ -179,6 +179,40 @@ for text, call in refused:
 print("equal")
 """
 
+OVERLAP = START + """
+order = []
+def start(arg, xs, *rest):
+    finish = begin(arg, xs, *rest)
+    order.append(("start", arg.ins[0][0]))
+    return lambda targets: (order.append(("wait", arg.ins[0][0])), finish(targets))[1]
+communicator.current().start = start
+
+def delayed(x):
+    order.append("delay")
+    return x
+
+def f(w, x):
+    total = x.sum(0)
+    w = fnx.pure_callback(delayed, fnx.ShapeDtypeStruct((3,), np.float32), w)
+    return jnp.tanh(total) + w
+x, w = draw(4, 3), draw(3)
+got = fnx.jit(f)(w, fnx.device_put(x, at("d")))
+np.testing.assert_allclose(got, np.tanh(x.sum(0)) + w, rtol=1e-5)
+assert order == [("start", (3,)), "delay", ("wait", (3,))], order
+
+def deep(ws, x):  # large gradients: a message for each, the last layer's first
+    return sum([jnp.zeros(()), *[(x := jnp.tanh(x @ w)).sum() for w in ws]])
+ws, x = [draw(700, 700) / 10 for _ in range(3)], draw(4, 700)
+step = fnx.jit(lambda ws, x: [w - g for w, g in zip(ws, fnx.grad(deep)(ws, x))])
+want = step(ws, x)
+order.clear()
+got = fnx.block_until_ready(step(ws, fnx.device_put(x, at("d"))))
+assert [what for what, _ in order] == ["start"] * 3 + ["wait"] * 3, order
+for a, b in zip(got, want):
+    np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+print("equal")
+"""
+
 OTHER_PROGRAMS = START + """
 x = fnx.device_put(np.ones((4, 2), np.float32), at("d"))
 f = fnx.jit(lambda x: (x * (me + 1)).sum())
@@ -209,6 +243,10 @@ def test_a_program_run_once_more_by_one_process(then: str, says: str, tmp_path: 
 
 def test_whole_programs_are_those_of_one_process(tmp_path: Path) -> None:
     assert run(2, PROGRAMS, folder=tmp_path).count("equal") == 2
+
+
+def test_collectives_run_beside_what_does_not_wait_for_them(tmp_path: Path) -> None:
+    assert run(2, OVERLAP, folder=tmp_path).count("equal") == 2
 
 
 def test_arrays_have_their_blocks(tmp_path: Path) -> None:

@@ -339,7 +339,9 @@ class Callback(Record):
     it is false there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of
     operands and results; ``method`` says how a pure call is batched. ``of_parts``: the call of
     complex numbers that this one stands for, whose operands and results are the parts of those.
-    ``collective``: what the communicator runs instead of a Python function; src[0] is unused.
+    ``collective``: what the communicator runs instead of a Python function; src[0] is unused. Its
+    ``phase`` is "start", whose result is a ticket, or "wait", which takes it and then the operands
+    that must live until then; "": both.
     """
 
     name: str
@@ -351,6 +353,7 @@ class Callback(Record):
     method: str = ""
     of_parts: Callback | None = None
     collective: Collective | None = None
+    phase: str = ""
 
 
 def bwd_rule_name(result_indices: Sequence[int], n: int) -> str:

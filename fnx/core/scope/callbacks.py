@@ -124,7 +124,10 @@ def run_callback(arg: op_args.Callback, src: Sequence[Any], targets: Sequence[ND
         DistributedError: a collective with processes that are missing, or run something else.
     """
     if arg.collective is not None:
-        outs: list[NDArray] = communicator.run(arg.collective, src[1:], targets)
+        if arg.phase == "start":
+            return [np.array(communicator.start(arg.collective, src[1:]), np.int32)]
+        outs: list[NDArray] = communicator.wait(int(src[1]), targets) if arg.phase == "wait" else \
+            communicator.run(arg.collective, src[1:], targets)
         return outs
     ref = _live_handles.get(int(src[0]))
     handle = None if ref is None else ref()

@@ -9,14 +9,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from fnx.core.ir.collectives import Collective, position, results
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.support.errors import ArgumentError
+
+Finish = Callable[[Sequence[NDArray]], list[NDArray]]  # targets, or none -> results
 
 
 class Communicator(Protocol):
@@ -25,10 +28,10 @@ class Communicator(Protocol):
     rank: int
     size: int
 
-    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
-            ) -> list[NDArray]:
-        """Return the results of a collective for the operands of this process. They may be the
-        ``targets``, arrays for them."""
+    def start(self, arg: Collective, operands: Sequence[NDArray], is_overlapped: bool = True
+              ) -> Finish:
+        """Start a collective with the operands of this process; return what waits for it.
+        ``is_overlapped``: whether something else runs before that."""
 
     def exchange(self, data: bytes, about: str) -> list[bytes]:
         """Return the data of all processes, by their ranks; ``about`` names it in errors."""
@@ -39,10 +42,10 @@ class _Single:
 
     rank, size = 0, 1
 
-    def run(self, arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray] = ()
-            ) -> list[NDArray]:
+    def start(self, arg: Collective, operands: Sequence[NDArray], is_overlapped: bool = True
+              ) -> Finish:
         """Return the results for a group of one process."""
-        return results(arg, 0, [operands])
+        return lambda targets: results(arg, 0, [operands])
 
     def exchange(self, data: bytes, about: str) -> list[bytes]:
         """Return the data of one process."""
@@ -54,6 +57,8 @@ class _State(threading.local):
 
 
 _state = _State()
+_tickets = itertools.count()
+_started: dict[int, Finish] = {}  # collectives that nobody has waited for, by their tickets
 _of_process: list[Communicator] = [_Single()]
 
 
@@ -89,11 +94,29 @@ def run(arg: Collective, operands: Sequence[NDArray], targets: Sequence[NDArray]
     Raises:
         ArgumentError: its grid has another number of processes.
     """
+    return _start(arg, operands, False)(targets)
+
+
+def start(arg: Collective, operands: Sequence[NDArray]) -> int:
+    """Start a COLLECTIVE; return a ticket to wait for it. The operands stay as they are till then,
+    except those of an all_reduce."""
+    ticket = next(_tickets)
+    _started[ticket] = _start(arg, operands, True)
+    return ticket
+
+
+def wait(ticket: int, targets: Sequence[NDArray] = ()) -> list[NDArray]:
+    """Return the results of a COLLECTIVE that was started, which may be the ``targets``."""
+    return _started.pop(ticket)(targets)
+
+
+def _start(arg: Collective, operands: Sequence[NDArray], is_overlapped: bool) -> Finish:
     communicator = current()
     if (count := math.prod(arg.grid.sizes)) != communicator.size:
         raise ArgumentError(f"expected {count} processes, as the program was compiled for, got "
                             f"{communicator.size}", hint="run it in as many processes as it was "
                             "compiled for")
     if arg.name == "process_index":
-        return results(arg, position(arg.grid, communicator.rank, arg.names), [])
-    return communicator.run(arg, operands, targets)
+        index = results(arg, position(arg.grid, communicator.rank, arg.names), [])
+        return lambda targets: index
+    return communicator.start(arg, operands, is_overlapped)

@@ -29,8 +29,8 @@ class ThreadCommunicator:
         self.rank, self.size, self._meeting = rank, size, meeting
         self.log: list[Collective] = []
 
-    def run(self, arg: Collective, operands: Sequence[Any], targets: Sequence[Any] = ()
-            ) -> list[Any]:
+    def start(self, arg: Collective, operands: Sequence[Any], *_: Any
+              ) -> Callable[..., list[Any]]:
         """Exchange operands; an error if the threads run other collectives."""
         self.log.append(arg)
         self._meeting.operands[self.rank] = arg, operands
@@ -39,7 +39,7 @@ class ThreadCommunicator:
         ranks = group(arg.grid, self.rank, arg.names)
         out = results(arg, ranks.index(self.rank), [self._meeting.operands[r][1] for r in ranks])
         self._meeting.barrier.wait(TIMEOUT)
-        return out
+        return lambda targets: out
 
 
 def run_ranks(grid: ProcessGrid, f: Callable[[int], T]) -> tuple[list[T], list[Collective]]:
