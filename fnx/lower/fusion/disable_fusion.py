@@ -5,7 +5,7 @@
             y = relu(t + b)
 
 ``config.unfused`` names one kind, so ``f.lower(x).show()`` shows the program without it. A fusion
-that makes a program slower is a bug (tests/attack/fusion.py).
+that makes a program slower is a bug (tests/attack/regret.py).
 
 >>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.float32, (8,))

@@ -78,7 +78,7 @@ class Trials:
     def results(self, program: Any) -> list[NDArray]:
         """Return the results of a program on each set of inputs, as bytes."""
         return [storage.view(np.dtype(np.uint8), (storage.nbytes,)).copy()
-                for inputs in self._inputs() for storage in program.run(inputs)]
+                for inputs in self.inputs() for storage in program.run(inputs)]
 
     def is_hopeless(self, ours: Any, theirs: Any) -> bool:
         """Whether the first run of ours is too slow to be worth timing further."""
@@ -88,7 +88,7 @@ class Trials:
         """Whether results are equal, bitwise or else up to the order of sums."""
         if same_bits:
             return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-        outs = [*self.call.arg.outs] * len(self._inputs())
+        outs = [*self.call.arg.outs] * len(self.inputs())
         terms = _longest_sum(self.kernel)
         return all(almost_equal(a, b, dtype, terms)
                    for a, b, (_, dtype) in zip(ours, theirs, outs, strict=True))
@@ -113,14 +113,15 @@ class Trials:
 
     def _seconds(self, program: Any, count: int) -> float:
         """Return the mean seconds of ``count`` synchronous runs."""
-        inputs = self._inputs()[0]
+        inputs = self.inputs()[0]
         start = time.perf_counter()
         for _ in range(count):
             for storage in program.run(inputs):
                 storage.wait()
         return (time.perf_counter() - start) / count
 
-    def _inputs(self) -> list[list[Any]]:
+    def inputs(self) -> list[list[Any]]:
+        """Return sets of inputs; the first is used for timing."""
         if not self._data:
             rng = np.random.default_rng(0)
             self._data = [[self._device.upload(make(rng, p)) for p in self.params]

@@ -1,22 +1,15 @@
-"""Fused against unfused: no graph is slower than it is with a kind of fusion left out.
+"""Random graphs as users write them, on data that are not zero.
 
-    python -m tests.attack.fusion --count 2000 --seed 1
+    Graph(7).function()(*Graph(7).parameters)
 
-A seed is a graph as users write them: products with prologues and epilogues, normalizations, sums
-along any axes, concatenations, shifts, windows, gathers, one-hots, masks, scatters, distances,
-values with several consumers; on its own or its gradient; on normally distributed numbers. It is
-timed against itself with each kind of fusion left out (``config.unfused``), in turns, by processor
-time on one core: of threads on other cores, some systems count it late. What seems slower is timed
-again, at last in a new process, where addresses and what ran before differ, so that only the
-graph's own time stays. Both must have the same values. CI uses the
-compiler's prediction instead of the clock (``predicted_slower``), as it is deterministic.
+Elementwise chains, products with prologues and epilogues, normalizations, reductions along any
+axes, concatenations, shifts, windows, gathers, one-hots, masks, scatters, distances, scans, values
+with several consumers; on its own or its gradient.
 """
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,21 +19,11 @@ import fnx
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from benchmarks.sweep import least, on_one_core
-from fnx.core.ir import accessors, ops
-from fnx.core.support.config import FUSIONS, override
-from fnx.core.support.target import Target
-from fnx.lower.pipeline import lower
-from fnx.lower.schedule import cost_model
-from tests.attack import seeds
 
-LIMIT = 1.3      # maximum slowdown against a graph without a fusion
-AGAIN = 3        # times that it has to be slower
-LEAST = 5e-5     # processor seconds below which the call overhead dominates
-TARGET = Target("cpu", kind="kernels", cores=2)  # of predictions
 ROWS = (64, 300, 512, 1024, 2000)
 WIDTHS = (4, 16, 50, 64, 128, 256)
 LARGE = 1 << 20  # elements of values
+SCANNED = 0.2    # of the graphs end with a scan
 Value = Any
 Step = Callable[[Value], Value]
 
@@ -65,6 +48,8 @@ class Graph:
         for _ in range(self.rng.randint(3, 7)):
             self.rng.choice(_STEPS)(self)
         self.word = self.rng.choice(["itself", "itself", "gradient"])
+        if self.rng.random() < SCANNED:
+            _scanned(self)
 
     def __repr__(self) -> str:
         return f"{self.word} of {self.shapes[0]}: " + ", ".join(self.text)
@@ -295,96 +280,27 @@ def _transposed(g: Graph) -> None:
             x.reshape(rows // 4, 4, n).mean(1), 4, 0) + x, i)
 
 
+def _scanned(g: Graph) -> None:
+    """Scan over rows: every step reads a value that other steps of the graph read, too."""
+    i = g.pick()
+    n = g.shapes[i][1]
+    j = g.like(i)
+    w, name = g.parameter(n, n), g.rng.choice(["average", "recurrence", "cell"])
+
+    def scanned(p: Sequence[Value], x: Value, y: Value) -> Value:
+        def step(carry: Value, row: tuple[Value, Value]) -> tuple[Value, Value]:
+            a, b = row
+            if name == "average":
+                carry = 0.9 * carry + 0.1 * a * b
+            elif name == "recurrence":
+                carry = jnp.tanh(carry * b + a)
+            else:
+                carry = jnp.tanh(a + carry @ p[w])
+            return carry, carry * b
+        return lax.scan(step, jnp.zeros(n), (x, nn.sigmoid(y.mean(-1))))[1] + x
+    g.add(f"scan {name} with {j}", g.shapes[i], scanned, i, j)
+
+
 _STEPS: Sequence[Callable[[Graph], None]] = (
     _dense, _dense, _dense, _residual, _elementwise, _normal, _normal, _combined, _concatenated,
     _columns, _shifted, _gathered, _one_hot, _masked, _reduced, _products, _transposed)
-
-
-# ---- the attack ---------------------------------------------------------------------------------
-
-
-def check(seed: int) -> str:
-    """Return how many kinds of fusion a graph has; none may make it slower, here or in a new
-    process."""
-    try:
-        return timed(seed)
-    except Slower:
-        if failure := in_new_process(seed):
-            raise AssertionError(failure) from None
-        return "slower here alone"
-
-
-def in_new_process(seed: int) -> str:
-    """Return what is wrong with a graph in a new process."""
-    asked = subprocess.run(
-        [sys.executable, "-c", "from tests.attack import fusion; "
-         f"fusion.on_one_core(None); fusion.timed({seed})"],
-        text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    return asked.stderr.strip().rpartition("\n")[2] if asked.returncode else ""
-
-
-class Slower(AssertionError):
-    """A graph that is slower with a kind of fusion than without."""
-
-
-def timed(seed: int) -> str:
-    """Return how many kinds of fusion a graph has; none may make it slower in this process."""
-    graph = Graph(seed)
-    given = [jnp.asarray(p) for p in graph.parameters]
-    calls, wanted = {}, None
-    kernels = dict[str, Any]()
-    for kind in ("", *FUSIONS):
-        f = fnx.jit(graph.function())
-        with override(unfused=kind):
-            made = f.lower(*given).commands
-            if made in kernels.values():
-                continue
-            got = fnx.tree.leaves(f(*given))
-        kernels[kind] = made
-        calls[kind or "fnx"] = _caller(f, given, kind)
-        wanted = wanted or got
-        for a, b in zip(got, wanted):
-            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3 * float(jnp.abs(b).max() + 1),
-                                       err_msg=f"without {kind}")
-    slower = [k for k in calls if k != "fnx"]
-    for _ in range(AGAIN):
-        times = {k: seconds for k, (seconds, _) in least(
-            {k: calls[k] for k in ("fnx", *slower)}).items()}
-        slower = [k for k in slower if times["fnx"] > LIMIT * max(times[k], LEAST)]
-        if not slower:
-            return f"{len(kernels) - 1} kinds"
-    raise Slower("; ".join(
-        f"{times['fnx'] * 1e6:.0f} us, without {k} {times[k] * 1e6:.0f} us" for k in slower))
-
-
-def _caller(f: Callable[..., Any], given: Sequence[Any], kind: str) -> Callable[[], Any]:
-    def call() -> None:
-        with override(unfused=kind):
-            fnx.block_until_ready(f(*given))
-    return call
-
-
-def predicted(fn: Any, kind: str = "") -> float:
-    """Predict the cycles of a FUNCTION with a kind of fusion left out."""
-    block = lower(fn, TARGET.replace(unfused=kind)).block
-    return sum(cost_model.kernel_cycles(e.src[0], TARGET)
-               for e in accessors.all_execs(block.commands)
-               if e.src[0].op is ops.KERNEL)
-
-
-def predicted_slower(seed: int, largest: int) -> dict[str, float]:
-    """Return the predicted slowdown by each kind of fusion that is too large."""
-    graph = Graph(seed, largest)
-    fn = fnx.jit(graph.function()).lower(*map(jnp.asarray, graph.parameters)).graph
-    fused = predicted(fn)
-    found = {kind: fused / predicted(fn, kind) for kind in FUSIONS}
-    return {kind: times for kind, times in found.items() if times > LIMIT}
-
-
-def main() -> int:
-    on_one_core(None)
-    return seeds.attack(str(__doc__), "graphs", check, Graph)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
