@@ -35,7 +35,7 @@ from collections.abc import Collection, Iterable
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, consumers, toposort
-from fnx.lower.fusion import concat_in_place, cost, effects, epilogues
+from fnx.lower.fusion import concat_in_place, cost, effects, epilogues, prologues
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
     MEMORY,
@@ -224,7 +224,8 @@ class Fusion:
             elementwise = node.op.kind == "elementwise"
             pays = copies <= MAX_RECOMPUTES and (
                 elementwise and cost.is_cheap(self.cost[node]) and all(
-                    g.contraction is not None or self._may_repeat(node, g, i)
+                    self._may_repeat(node, g, i) if g.contraction is None else
+                    prologues.is_profitable(node, g, i, self.varies)
                     for g, indices in uses.items() for i in indices) or node.op is ops.GATHER) \
                 and not (len(uses) > 1 and cost.narrows_reductions(node, self.cost[node]))
             if elementwise and not pays and len(uses) == 1:
@@ -272,7 +273,9 @@ class Fusion:
         if group.contraction is not None and node.op is ops.GATHER:
             return False
         if group.contraction is not None or overlaps(index):
-            return self.cost[node].weight <= PROLOGUE_WEIGHT
+            return self.cost[node].weight <= PROLOGUE_WEIGHT and (
+                group.contraction is None or
+                prologues.is_profitable(node, group, index, self.varies))
         return self._may_repeat(node, group, index)
 
     def _keeps_contraction_out(self, node: UOp, group: Group) -> bool:

@@ -50,7 +50,7 @@ _LOOP_CYCLES = 0.5          # cycles per iteration; overhead of memory accesses 
 _MEMORY_OVERHEAD = 1 / 8
 _STRIDED_LANE_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}  # instructions of a strided lane
 _L2_THROUGHPUT = 2.5       # of a line from the second-level cache, if there is no other work
-_STRIDED_LANE_CYCLES = 8.0         # of a line that a strided lane waits for
+STRIDED_LANE_CYCLES = 8.0         # of a line that a strided lane waits for
 # of the memory cost, if the third level still holds it at the next call
 _CACHED_FRACTION = 0.25
 _ENDED_FRACTION = 0.5         # fraction of iterations run, of a loop that a condition ends
@@ -175,7 +175,7 @@ class _Statement:
                              for a in self.accesses if a.is_strided])
         line_cycles: float = sum(map(operator.mul, lines, LINE_CYCLES))
         return max(self._instructions() + line_cycles,
-                   lines[0] * _L2_THROUGHPUT) + strided_lines * _STRIDED_LANE_CYCLES
+                   lines[0] * _L2_THROUGHPUT) + strided_lines * STRIDED_LANE_CYCLES
 
     def _instructions(self) -> float:
         costs: dict[int, list[float]] = {}  # by loop depth: arithmetic, memory instructions

@@ -1,0 +1,48 @@
+"""Factors of contractions that take several strided loads an element get kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+
+Factor = Callable[[Any, Any], Any]
+
+
+def _kernels(factor: Factor, columns: int, transposed: bool = False, rows: int = 400
+             ) -> list[str]:
+    """Return the kernels of a product whose values are right."""
+    numbers = np.random.default_rng(0)
+    x, y = (numbers.standard_normal((rows, 32)).astype("float32") for _ in range(2))
+    w = numbers.standard_normal((columns, 32) if transposed else (32, columns)).astype("float32")
+
+    def f(x: Any, y: Any, w: Any) -> Any:
+        return factor(x, y) @ (w.T if transposed else w)
+    np.testing.assert_allclose(fnx.jit(f)(x, y, w), f(*map(jnp.asarray, (x, y, w))), 2e-5, 2e-4)
+    return [k.name for k in fnx.jit(f).lower(x, y, w).kernels]
+
+
+def _stencil(x: Any, y: Any) -> Any:
+    return jnp.roll(x, 1, 0) - 2 * x + jnp.roll(x, -1, 0)
+
+
+@pytest.mark.parametrize("factor", [lambda x, y: x * y, _stencil], ids=["two", "rolled"])
+def test_of_several_arrays(factor: Factor) -> None:
+    """One kernel of elements, which reads the parts of concatenations, and the product."""
+    names = _kernels(factor, 48)
+    assert len(names) == 2 and names[0].startswith("map_") and names[1].startswith("contract_mul")
+
+
+def test_what_takes_no_more_loads_stays_a_prologue() -> None:
+    """Of one array and values of rows or columns; of columns, with lanes along them; of few
+    columns, with lanes along the sum; of so few elements that a kernel costs more."""
+    assert len(_kernels(lambda x, y: jnp.maximum(x, 0) * 0.5, 48)) == 1
+    assert len(_kernels(lambda x, y: x * y[:1] + y[:, :1], 48)) == 1
+    assert len(_kernels(lambda x, y: (x * y).T[:, :32], 48, rows=32)) == 1
+    assert len(_kernels(lambda x, y: x * y, 4, transposed=True)) == 1
+    assert len(_kernels(lambda x, y: x * y, 48, rows=8)) == 1
