@@ -48,6 +48,7 @@ _SLACK = 5e-5  # seconds by which Linux may lengthen a pause
 _YIELDS = 8 * _SLACK  # seconds of polls without a pause: then one is an eighth of the wait
 _LONGEST_PAUSE = 1e-3  # seconds
 _BETWEEN_CALLS = 2 * _SLACK  # seconds between calls that move data beside kernels
+_SPARE = 4  # messages whose memory is used again
 _LOOK_AFTER = 0.05  # seconds of waiting after which it is asked whether a process has left
 
 _yield = ctypes.CDLL(None).sched_yield
@@ -158,7 +159,7 @@ class MpiCommunicator:
         self._numpy_ops: dict[tuple[Op, np.dtype[Any]], Any] = {}
         self._texts = {_EXCHANGE.tobytes(): "an exchange of all processes, such as device_put or "
                        "the first call of a program"}  # by the header
-        self._spare: NDArray = np.empty(0, np.uint8)  # memory for packed operands
+        self._spare: list[NDArray] = []  # memory for packed operands, the smallest first
         self._in_flight: dict[int, Any] = {}  # buffers, also of what failed: MPI may write them
         self._progress = _Progress(lambda: self._control.Iprobe(mpi.ANY_SOURCE, _NO_TAG))
 
@@ -349,7 +350,7 @@ class MpiCommunicator:
                 for i, a, b in zip(at, ends, ends[1:]):
                     shape, t = arg.ins[i]
                     out[i][...] = low_precision.encode(total[a:b].view(dtype).reshape(shape), t)
-                self._spare = max(self._spare, memory, key=len)
+                self._spare = sorted([*self._spare, memory], key=len)[-_SPARE:]
             return out
         return requests, packs, finish
 
@@ -357,9 +358,8 @@ class MpiCommunicator:
         """Return arrays of one type as a flat one, and its memory, which an earlier call may have
         left."""
         nbytes, dtype = sum([x.nbytes for x in values]), values[0].dtype
-        memory, self._spare = self._spare, np.empty(0, np.uint8)
-        if len(memory) < nbytes:
-            memory = np.empty(nbytes, np.uint8)
+        fitting = next((i for i, x in enumerate(self._spare) if len(x) >= nbytes), None)
+        memory = np.empty(nbytes, np.uint8) if fitting is None else self._spare.pop(fitting)
         flat = memory[:nbytes].view(dtype)
         np.concatenate([x.ravel() for x in values], out=flat)
         return flat, memory
