@@ -223,7 +223,7 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
         loc = user_location(2) or _UNKNOWN_LOCATION
         if loc.__class__ is tuple:  # no line of a recorder
             loc = CallLocation(loc)
-            loc.function = call.__name__
+            loc.function = "" if call.__name__.startswith("_") else call.__name__
         current_loc.loc = loc
         try:
             scope.record_lines(loc)

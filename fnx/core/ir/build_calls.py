@@ -28,7 +28,7 @@ CmdLoop(name='again', trips=3, locs=(), strip_length=0, may_overrun=False)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir import build, dtypes, op_args, ops
@@ -204,10 +204,16 @@ def body_function(build_outs: Callable[[], Iterable[UOp]], n_params: int, name: 
     return function
 
 
-def derived_function(function: UOp, of: UOp) -> UOp:
-    """Return a FUNCTION that has the parameters and nodes, so also the lines, of another."""
-    if recording.recorder is not None and function is not of:
-        recording.recorder.derived(function, of)
+def derived_function(function: UOp, of: UOp, slots: Mapping[int, int] | None = None, *,
+                     is_rule: bool = False) -> UOp:
+    """Return a FUNCTION that has the parameters and nodes, so also the lines, of another.
+
+    Args:
+        slots: the new slots of parameters, if they differ.
+        is_rule: whether it is a derivative rule of the user's.
+    """
+    if recording.recorder is not None and (function is not of or is_rule):
+        recording.recorder.derived(function, of, slots, is_rule)
     return function
 
 

@@ -143,12 +143,14 @@ class Closing(Record):
         sources: the nodes that its parameters stand for.
         derived_from: the FUNCTION that it was derived from.
         is_backward: whether it is a backward pass: what it does of the forward pass is done again.
+        is_rule: whether it is a derivative rule of the user's: its lines are no forward pass.
     """
 
     owner: int
     sources: Sequence[UOp] = ()
     derived_from: UOp | None = None
     is_backward: bool = False
+    is_rule: bool = False
 
 
 Stops = Generator[Stop, None, Values]
@@ -186,29 +188,32 @@ class LineSteps:
                           for n in toposort([function], into_functions=True) if n in visits_of}
         self._plans: dict[UOp, _Plan] = {}
         self._iterations = itertools.count(1)
+        self._forward = self._forward_visits(function)
 
     def closing_of(self, function: UOp) -> Closing | None:
         """Return how a FUNCTION was made, the last time if several."""
         closings = self.closings.get(function)
         return closings[-1] if closings else None
 
-    def is_backward(self, function: UOp) -> bool:
-        """Return whether a FUNCTION is a backward pass, or derived from one."""
+    def origin_of(self, function: UOp) -> str:
+        """Return "backward" of a backward pass, "rule" of a derivative rule of the user's, else "";
+        of what is derived from these, too."""
         at: UOp | None = function
         while at is not None and (closing := self.closing_of(at)) is not None:
-            if closing.is_backward:
-                return True
+            if closing.is_backward or closing.is_rule:
+                return "backward" if closing.is_backward else "rule"
             at = closing.derived_from
-        return False
+        return ""
 
     def visits_in(self, function: UOp, visits: Sequence[LineVisit]) -> Sequence[LineVisit]:
         """Return those of a node's visits that hold in a FUNCTION."""
         at: UOp | None = function
-        while at is not None and (closing := self.closing_of(at)) is not None:
-            held = [v for v in visits if v.owner == closing.owner]
-            if held:
-                return held
-            at = closing.derived_from
+        while at is not None and (closings := self.closings.get(at)):
+            for closing in reversed(closings):
+                held = [v for v in visits if v.owner == closing.owner]
+                if held:
+                    return held
+            at = closings[-1].derived_from
         return ()
 
     def plan_of(self, function: UOp) -> _Plan:
@@ -218,6 +223,20 @@ class LineSteps:
                 if fn.op is ops.FUNCTION and fn not in self._plans:
                     self._plans[fn] = _Plan(fn, self)
         return self._plans[function]
+
+    def _forward_visits(self, function: UOp) -> set[int]:
+        """Return the lines that run outside of backward passes."""
+        visits, pending, seen = set[int](), [function], set[UOp]()
+        while pending:
+            fn = pending.pop()
+            plan = self.plan_of(fn)
+            if fn not in seen and not plan.is_backward:
+                visits.update([line.visit for line in plan.lines])
+                pending += [body for n in plan.order if n.op in _ENTERED
+                            for op in [OpBodies(n)] for body in (*op.conditions, *op.steps)
+                            if body.op is ops.FUNCTION]
+            seen.add(fn)
+        return visits
 
     def is_forward(self, node: UOp) -> bool:
         """Whether a call or loop goes through lines, and not only through their derivatives."""
@@ -244,17 +263,18 @@ class LineSteps:
     def run(self, function: UOp, args: Values, around: _Inside = _Inside()) -> Stops:
         """Yield the lines of a FUNCTION on values of its parameters; return its results.
 
-        In a backward pass only the derivatives of lines are yielded.
+        In a backward pass only the derivatives of lines are yielded, and lines that run there only.
         """
         plan = self.plan_of(function)
         if not plan.has_lines:
             return interp.apply(function, args)
         env: dict[UOp, Any] = {p: np.asarray(args[i]) for i, p in build.params(function).items()}
-        inside = around.replace(backward=around.backward or plan.is_backward)
+        inside = around.replace(
+            backward=not plan.is_rule and (around.backward or plan.is_backward))
         for line in plan.lines:
             nan = yield from self._compute(plan, line, env, inside)
             visit = self.visits[line.visit]
-            if visit.kind or not inside.backward:
+            if visit.kind or not inside.backward or line.visit not in self._forward:
                 yield Stop(visit, tuple([(name, env[node]) for name, node in line.values]),
                            tuple([i for _, i in iterations(inside.loops)]),
                            self._callers(plan, visit, env, inside), inside.iteration,
@@ -389,7 +409,8 @@ class _Plan:
                 self.lines.append(_Line(visit, (*nodes[visit], *values.values()),
                                         tuple(values.items())))
         self.trace = min([steps.visits[visit].trace for visit in nodes], default=0)
-        self.is_backward = steps.is_backward(function)
+        origin = steps.origin_of(function)
+        self.is_backward, self.is_rule = origin == "backward", origin == "rule"
         self.has_lines: bool = bool(self.lines) or any(
             steps._plans[n].has_lines for root in self.order for n in root.src
             if n.op is ops.FUNCTION)

@@ -234,7 +234,9 @@ class RewriteRule:
             return None
         if new.dtype is not node.dtype or new.shape != node.shape:
             raise SpecError(f"{self}: expected {node.dtype}{list(node.shape)}, got {new}")
-        return copy_locs(new, node)
+        # x of x * 1 is made by its own line alone
+        return new if new.locs and any(new is x for x in captures.values()) else \
+            copy_locs(new, node)
 
 
 def _required_ops(pattern: UPat) -> frozenset[Op] | None:

@@ -109,8 +109,9 @@ class Recorder(Protocol):
     def leave_body(self, outer: Any, function: Any) -> None:
         """Note the FUNCTION that was built."""
 
-    def derived(self, function: Any, of: Any) -> None:
-        """Note a FUNCTION of the same parameters as another, and of its nodes."""
+    def derived(self, function: Any, of: Any, slots: Any, is_rule: bool) -> None:
+        """Note a FUNCTION of the parameters of another, perhaps in other slots, and of its nodes;
+        whether it is a derivative rule of the user's."""
 
     def enter_derivation(self, request: Any) -> None:
         """Note the FUNCTION and the key that nodes are derived for, or None."""

@@ -340,10 +340,20 @@ class LineRecorder:
         self.closings.setdefault(function, []).append(
             Closing(owner, sources, None, body.is_backward))
 
-    def derived(self, function: UOp, of: UOp) -> None:
+    def derived(self, function: UOp, of: UOp, slots: Mapping[int, int] | None, is_rule: bool
+                ) -> None:
         closings = self.closings.get(of)
         sources = closings[-1].sources if closings else ()
-        self.closings.setdefault(function, []).append(Closing(next(self._counter), sources, of))
+        if slots is not None:
+            moved = {slots[i]: source for i, source in enumerate(sources) if i in slots}
+            sources = [moved.get(i, function) for i in range(max(moved, default=-1) + 1)]
+        if function is not of:
+            closing = Closing(next(self._counter), sources, of, is_rule=is_rule)
+        elif closings:
+            closing = closings[-1].replace(is_rule=is_rule)
+        else:
+            return
+        self.closings.setdefault(function, []).append(closing)
 
     def _move(self, function: UOp | None, owner: int, node: UOp, src: tuple[UOp, ...]) -> UOp:
         """Return a node with other operands; what holds for it in a FUNCTION holds in another."""

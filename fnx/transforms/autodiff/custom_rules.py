@@ -66,7 +66,9 @@ class CustomOpRule(HigherOrderRule):
         tangent_values = [zeros_like(a) if t is None else t.value
                           for a, t in zip(args[first:], arg_tangents[first:]) if a.dtype.is_inexact]
         if "jvp" in node.arg.rules:
-            outs = build_calls.call(self._rule(node, "jvp"), [*args, *tangent_values])
+            rule = self._rule(node, "jvp")
+            outs = build_calls.call(build_calls.derived_function(rule, rule, is_rule=True),
+                                    [*args, *tangent_values])
             return outs[:n], _fill_none(node, outs[n:])
         return (yield from self._jvp_by_transpose(node, arg_tangents[first:]))
 
@@ -76,7 +78,8 @@ class CustomOpRule(HigherOrderRule):
 
         Effects of the vjp are dropped: they belong to backward passes, and there is none here.
         """
-        args, arg, bwd = accessors.operands(node), node.arg, drop_effects(self._rule(node, "bwd"))
+        args, arg, bwd = accessors.operands(node), node.arg, self._rule(node, "bwd")
+        bwd = build_calls.derived_function(drop_effects(bwd), bwd)
         n, outs = len(arg.outs), build_calls.call(self._rule(node, "fwd"), args)
         active = [(i, t.value) for i, t in zip(arg.cotangent_indices, tangents)
                   if t is not None and i >= 0]
@@ -138,7 +141,9 @@ class CustomOpRule(HigherOrderRule):
                 to[x] = zeros_like(x) if i == arg.n_captures else \
                     build.param(i - 1, x.dtype, x.shape)
         sources += [("cotangent", k) for k in range(len(cts_of_outs))]
-        backward = build.function(substitute(bwd.src, to), len(sources), bwd.arg.name)
+        backward = build_calls.derived_function(
+            build.function(substitute(bwd.src, to), len(sources), bwd.arg.name), bwd,
+            _new_slots(bwd, to), is_rule=True)
         args = accessors.operands(node)[arg.n_captures:]
         ct_indices = [None if i < 0 else i
                       for i, a in zip(arg.cotangent_indices, args) if a in active]
@@ -157,7 +162,8 @@ class CustomOpRule(HigherOrderRule):
         outputs = tuple([outs[o] for o in sorted(out_cts)])
         masked = tuple([outs[o] for o in sorted(out_cts) if out_cts[o].mask is not None])
         risky = tuple([i for i, a in enumerate(args) if a in nonfinite]) if masked else ()
-        rule = mark_linear_calls(self._rule(node, "jvp"), slots.values())
+        plain = self._rule(node, "jvp")
+        rule = build_calls.derived_function(mark_linear_calls(plain, slots.values()), plain)
         _reject_tangent_effects(node, rule, tuple(slots.values()))
         form: Linearized = yield rule, TransposeRuleKey(
             tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",
@@ -166,17 +172,18 @@ class CustomOpRule(HigherOrderRule):
         forward = form.forward_of(rule)  # its results and residuals do not read tangents
         to = {x: zeros_like(x) for i, x in build.params(forward).items() if i >= len(args)}
         backward, sources = _drop_inputs(form, slots.values())
-        return Linearized(build.function(substitute(forward.src, to), len(args),
-                                         forward.arg.name),
-                          backward, sources, (*_capture_cts(node, active), *form.result_indices),
-                          form.token)
+        primal = build_calls.derived_function(build.function(
+            substitute(forward.src, to), len(args), forward.arg.name), forward)
+        return Linearized(primal, backward, sources, (
+            *_capture_cts(node, active), *form.result_indices), form.token)
 
     def _rule(self, node: UOp, name: str) -> UOp:
         """Return a rule, with the calls of its own function unrolled."""
         if name not in node.arg.rules:
             raise GradError(f"expected a {name} rule for {node.arg.name}, got rules: "
                             f"{', '.join(node.arg.rules) or 'none'}", loc=node.loc)
-        return unroll_recursion(node, node.src[1 + node.arg.rules.index(name)])
+        rule = node.src[1 + node.arg.rules.index(name)]
+        return build_calls.derived_function(unroll_recursion(node, rule), rule)
 
 
 _CALL = CallRule()
@@ -245,8 +252,15 @@ def _drop_inputs(form: Linearized, slots: Container[int]
     left = [slot for slot, out in enumerate(dropped) if not out]
     to = {x: zeros_like(x) if dropped[i] else build.param(left.index(i), x.dtype, x.shape)
           for i, x in build.params(form.backward).items()}
-    return build.function(substitute(form.backward.src, to), len(left), form.backward.arg.name), \
+    backward = build.function(substitute(form.backward.src, to), len(left), form.backward.arg.name)
+    return build_calls.derived_function(backward, form.backward, _new_slots(form.backward, to)), \
         tuple([form.sources[slot] for slot in left])
+
+
+def _new_slots(function: UOp, to: Mapping[UOp, UOp]) -> dict[int, int]:
+    """Return the slots of those PARAMs that remain where PARAMs are replaced."""
+    replaced = {i: to.get(x, x) for i, x in build.params(function).items()}
+    return {i: x.arg.slot for i, x in replaced.items() if x.op is ops.PARAM}
 
 
 def _fill_none(node: UOp, tangents: Sequence[UOp | None]) -> list[Tangent | None]:
