@@ -94,7 +94,7 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_sta
 
 
 @public_api
-def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> list[Array]:
     """Return the k largest elements along an axis, largest first, and their indices.
 
     Equal elements are in the order of their indices. NaNs are larger than all numbers.
@@ -105,7 +105,7 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
         axis: the axis to select along.
 
     Returns:
-        The elements and their int32 indices.
+        A list of the elements and their int32 indices.
 
     Raises:
         ArgumentError: k is below 0 or exceeds the length of the axis.
@@ -113,11 +113,11 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.top_k(jnp.asarray([1.0, 5.0, 3.0, 5.0]), 3)
-    (Array([5., 5., 3.], dtype=float32), Array([1, 3, 2], dtype=int32))
+    [Array([5., 5., 3.], dtype=float32), Array([1, 3, 2], dtype=int32)]
     """
     x = asarray(operand)
     at = axes.normalize_axis(axis, x.ndim)
-    out = _top_k(x, at, k, largest=True)
+    out = [*_top_k(x, at, k, largest=True)]
     record_results(out, "top_k", top_k, x._node, k=out[0].shape[at], axis=at)
     return out
 

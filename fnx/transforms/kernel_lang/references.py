@@ -216,7 +216,8 @@ class Reference(NotAValue):
         if len(indices) != len(self.shape):
             raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "
                                    f"got {len(indices)}",
-                                   hint="use one index per axis; for a 0-d array x[()]")
+                                   hint="use one index per axis" if self.shape else
+                                   "write x[()] for the value of a 0-d array")
         return [as_index(i) for i in indices]
 
 
