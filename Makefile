@@ -67,8 +67,9 @@ libraries: $(VENV)-libraries/stamp  ## 28 libraries on fnx and on JAX; ARGS="opt
 models: $(VENV)-models/stamp  ## 30 models against PyTorch, onnxruntime; ARGS="--resume"
 	$(VENV)-models/bin/python scripts/models.py $(ARGS)
 
-lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
+lint: $(VENV)/dev.stamp  ## ruff, old names and mypy --strict
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/old_names.py
 	$(BIN)/mypy --strict $(ARGS)
 
 notebooks: $(VENV)/notebooks.stamp  ## execute every notebook

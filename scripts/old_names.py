@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import csv
+import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -101,7 +102,7 @@ def occurrences(folders: Sequence[str]) -> Iterator[tuple[str, int, OldName]]:
                         break
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="*", default=FOLDERS)
     count = 0
@@ -109,7 +110,8 @@ def main() -> None:
         print(f"{path}:{line}: {entry.name} -> {entry.new}")
         count += 1
     print(f"{count} old names")
+    return int(count > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
+_SEED = "seed_of_fnx_tests"  # what workers are told
 
 if _OWNER not in os.environ:  # before fnx is imported, as its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
@@ -71,6 +72,8 @@ def own_disk_cache(tmp_path: Path) -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-cases", action="store_true",
+                     help="run all cases of a test, also where @pytest.mark.cases draws some")
     parser.addoption("--update-golden", action="store_true",
                      help="write what golden tests see instead of comparing it")
 
@@ -93,8 +96,37 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Draw other examples in every run, also in CI, with one seed for all workers, which is
     reported."""
+    config.addinivalue_line("markers", "cases(count): draw so many of the parametrized cases of a "
+                            "test by the run's seed; --all-cases runs all of them")
     if config.getoption("hypothesis_seed") is None:
-        config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
+        drawn = str(random.SystemRandom().randrange(1 << 32))
+        config.option.hypothesis_seed = getattr(config, "workerinput", {}).get(_SEED, drawn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist the seed: it does not inherit options that were set."""
+    node.workerinput[_SEED] = node.config.option.hypothesis_seed
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw cases of tests that are marked with ``cases``: each has others from run to run, as
+    hypothesis has other examples. A case that is asked for by its name always runs."""
+    if config.getoption("all_cases") or any("[" in str(arg) for arg in config.args):
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("cases"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for name, some in cases.items():
+        mark = some[0].get_closest_marker("cases")
+        assert mark is not None
+        draw = random.Random(f"{config.getoption('hypothesis_seed')} {name}")
+        left_out.update(draw.sample(some, max(0, len(some) - mark.args[0])))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

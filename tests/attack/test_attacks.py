@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name, options", [
     ("interrupts", ("--seconds", "5")), ("cache", ("--seconds", "4")),
     ("instants", ("--seconds", "4")), ("values", ("--count", "120")),

@@ -80,6 +80,7 @@ def test_a_while_of_50_is_one_submit_and_one_read(calls: Counter[str]) -> None:
     check(newton, calls, np.ones((18, 18), np.float32), W)
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 7, 200])
 def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
     def f(n: Any, x: Any, w: Any) -> Any:
@@ -96,6 +97,7 @@ def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
         fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("which", [-1, 0, 1, 2, 3])
 def test_a_switch_needs_no_read(calls: Counter[str], which: int) -> None:
     def f(i: Any, x: Any, w: Any) -> Any:
@@ -130,6 +132,7 @@ def test_loops_in_loops(device: Any) -> None:
     fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("seed", range(300, 305))
 def test_random_programs_are_the_python_programs(device: Any, seed: int) -> None:
     program = block(random.Random(seed), 2)

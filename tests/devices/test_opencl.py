@@ -106,6 +106,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_jitted_function(name: str, opencl: DeviceBase) -> None:
     got, want = on_both(FUNCTIONS[name], X, W)

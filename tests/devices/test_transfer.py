@@ -41,6 +41,7 @@ def never(*args: Any) -> Any:
     raise AssertionError("the bytes went through an array of the host")
 
 
+@pytest.mark.cases(18)
 @pytest.mark.parametrize("nbytes", [0, 1, 3, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 2,
                                     (transfer.MAX_CHUNKS_AHEAD + 2) * CHUNK + 5])
 def test_any_number_of_bytes_arrives(nbytes: int, pair: Any, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def replayed(files: dict[str, bytes], inputs: list[Any]) -> list[Any]:
     return out
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in HOST_DECIDES])
 def test_it_agrees(name: str) -> None:
     f = FUNCTIONS[name]

@@ -122,6 +122,7 @@ def test_derivatives_of_a_batch_are_those_of_each_element(kind: str, seed: int) 
         check(Program(together, each, values), seed)
 
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_batched_derivatives_are_those_of_each_lane(kind: str, seed: int) -> None:
@@ -150,6 +151,7 @@ SINGULAR = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", SINGULAR)
 def test_a_branch_that_is_singular_for_other_lanes(name: str) -> None:
     f, bad = SINGULAR[name]

@@ -245,6 +245,7 @@ def together(nodes: list[UOp]) -> tuple[UOp, list[np.ndarray]]:
     return build.function(results, len(given)), given
 
 
+@pytest.mark.cases(36)
 @pytest.mark.parametrize("op", TENSOR, ids=repr)
 def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
     """Machine code agrees with the interpreter within a few rounding errors."""

@@ -68,7 +68,7 @@ def kernels(fn: UOp) -> list[UOp]:
     return [c.src[0] for c in block.commands.src if c.src[0].op is ops.KERNEL]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 24))
 def test_the_kernels_of_the_results_are_the_same(seed: int, steps: int) -> None:
     graph = graph_of(seed, steps, calls=0)

@@ -341,6 +341,7 @@ def test_where_jax_differs(name: str) -> None:
     np.testing.assert_allclose(f(*map(jnp.asarray, at)), ours, rtol=1e-12)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", SINGLE)
 def test_single_points(name: str) -> None:
     f, at, want = SINGLE[name]

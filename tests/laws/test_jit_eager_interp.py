@@ -66,19 +66,19 @@ def compiled(graph: Graph) -> list[NDArray]:
     return by_jit
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(graphs(types=INTEGERS, steps=14))
 def test_integers_have_the_same_bits_everywhere(graph: Graph) -> None:
     assert_same(run(graph.fn, graph.args, INTERP, False), compiled(graph))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(graphs(allowed=EXACT, steps=14))
 def test_exact_ops_have_the_same_bits_everywhere(graph: Graph) -> None:
     assert_same(run(graph.fn, graph.args, INTERP, False), compiled(graph))
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(graphs(allowed=ALL_OPS - FOLDS, steps=14))
 def test_functions_have_the_same_bits_in_every_kernel(graph: Graph) -> None:
     compiled(graph)
@@ -131,7 +131,7 @@ def test_sums_agree_within_the_bound(case: Any) -> None:
         assert_within(got, wide.sum(axes), np.abs(wide).sum(axes), n, "sum")
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(folds())
 def test_largest_and_smallest_are_exact(case: Any) -> None:
     _, x, axes = case
@@ -142,7 +142,7 @@ def test_largest_and_smallest_are_exact(case: Any) -> None:
         assert_same([by_jit, by_eager], [meaning, meaning])
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.sampled_from([np.float32, np.float64]), st.integers(0, 40), st.integers(0, 70),
        st.integers(0, 40), st.integers(0, 3), st.integers(0, 1000))
 def test_products_of_matrices_agree_within_the_bound(t: Any, m: int, k: int, n: int,

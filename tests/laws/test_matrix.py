@@ -34,6 +34,7 @@ def test_the_cases_are_there() -> None:
         "scatter"}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("row", range(len(ROWS)))
 def test_public_functions(row: int) -> None:
     """All single transforms and three longer compositions; two compositions for special

@@ -111,6 +111,7 @@ def test_complex_matrices() -> None:
             np.testing.assert_allclose(jnp.linalg.norm(z, order), np.linalg.norm(z, order))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", ["cholesky", "eigh", "svd", "qr", "det", "slogdet", "eig",
                                   "solve", "lu"])
 def test_derivatives_of_complex_matrices(name: str) -> None:

@@ -97,6 +97,7 @@ def accumulate(np_: Any, draw: Draw) -> Any:
     return np_.cumsum(np_.asarray(x), draw.number(0, x.ndim)).astype("i4")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("f", [concatenate, stack, cut, pad, rotate, choose, turn, repeat,
                                accumulate])
 def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> None:
@@ -133,6 +134,7 @@ SHARED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", SHARED)
 def test_shapes_share_kernels(name: str) -> None:
     """Forty shapes of one function need at most a few kernels (products: a few tiles)."""

@@ -38,6 +38,7 @@ def kept() -> int:
     return len(eager_cache._call_cache)
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_call_that_is_repeated_gives_what_it_gives_anew(seed: int) -> None:
     """Random programs, line by line, on other values of the same types."""

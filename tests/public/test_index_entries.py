@@ -77,7 +77,7 @@ def indices(draw: st.DrawFn) -> tuple[Any, ...]:
     return tuple(theirs), tuple(ours)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(indices())
 def test_reads_and_writes_mean_what_numpy_means(index: Any) -> None:
     theirs, ours = index

@@ -89,6 +89,7 @@ def plain(x: Any) -> Any:
     return data.astype(narrow.get(data.dtype.name, data.dtype.newbyteorder("=")))
 
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("kind", TAKEN)
 def test_odd_arrays_mean_their_values(kind: str) -> None:
     for way, (ours, theirs) in WAYS.items():

@@ -36,7 +36,7 @@ def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
     assert np.linalg.norm((got - want).ravel()) <= tolerance * max(1, np.linalg.norm(want.ravel()))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(name=st.sampled_from(COMPLEX + REAL + HALF), shape=st.lists(st.integers(1, 9), min_size=1,
                                                                    max_size=3),
        n=st.none() | st.integers(2, 12), axis=st.integers(-3, 2), norm=st.sampled_from(NORMS))

@@ -31,6 +31,7 @@ def booth(x: Any) -> Any:
     return (x[0] + 2 * x[1] - 7) ** 2 + (2 * x[0] + x[1] - 5) ** 2
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("f, start, minimum", [
     (rosenbrock, [0.0, 0.0], [1.0, 1.0]), (rosenbrock, [-1.2, 1.0], [1.0, 1.0]),
@@ -45,7 +46,7 @@ def test_known_minima(f: Callable[[Any], Any], start: list[float], minimum: list
     assert found.nfev.item() == found.njev.item() >= found.nit.item() > 0
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.integers(1, 6), st.integers(0, 99))
 def test_quadratics_of_any_size(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -43,6 +43,7 @@ def test_all_forms_are_the_same_rotation(seed: int, size: float) -> None:
     close((rotation * rotation.inv()).magnitude() < 2e-3, True)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("seq", SEQUENCES)
 def test_euler_angles(seq: str) -> None:
     angles = Rotation.from_quat(QUATS).as_euler(seq)

@@ -32,6 +32,7 @@ def close(found: Any, want: Any) -> None:
 A, B, V, D = numbers(4, 5), numbers(4, 5), numbers(5), numbers(5, 3)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("n_batch, n_dense", LAYOUTS)
 def test_operations_of_every_layout(n_batch: int, n_dense: int) -> None:
     a, b = [BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense) for x in (A, B)]

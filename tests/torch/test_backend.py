@@ -302,6 +302,7 @@ def test_importing_fnx_does_not_import_torch() -> None:
     assert done.stdout == "False\n"
 
 
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("path", sorted((ROOT / "fnx" / "torch").glob("*.py")),
                          ids=lambda path: path.stem)
 def test_examples_in_docstrings(path: Path) -> None:

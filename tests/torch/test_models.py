@@ -20,6 +20,7 @@ def example(name: str) -> tuple[Any, tuple[Any, ...]]:
     return make().double(), tuple([x.double() if x.is_floating_point() else x for x in inputs()])
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", models.MODELS)
 def test_training_and_evaluation(name: str) -> None:
     module, args = example(name)

@@ -67,6 +67,7 @@ def derivatives_without() -> list[Any]:
         return [np.asarray(a) for a in derivatives(layer)]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", ALL)
 def test_derivatives_are_the_same(name: str) -> None:
     with override(device=device_of(name)):
@@ -295,6 +296,7 @@ def derivatives_through_without(kind: str) -> list[Any]:
         return [np.asarray(a) for a in derivatives_through(recurrent(kind), kind)]
 
 
+@pytest.mark.cases(2)
 # The other kinds have two policies: nothing is saved, and one of two values.
 @pytest.mark.parametrize("kind, name", [
     (kind, name) for kind in KINDS for name in ("nothing", "dots", "names", "unnamed", "both")

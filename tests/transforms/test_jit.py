@@ -253,7 +253,7 @@ def test_value_read_while_tracing_is_watched() -> None:
     assert f(arr(1)).tolist() == [4]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=5))
 def test_captures_of_nested_functions_do_not_mix(picks: list[int]) -> None:
     outer = [arr(i, i + 10) for i in range(4)]

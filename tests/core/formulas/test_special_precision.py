@@ -78,6 +78,7 @@ def test_slopes_at_zero_and_at_whole_numbers() -> None:
     assert np.asarray(jnp.modf(whole)[0]).tobytes() == np.asarray(left, np.float32).tobytes()
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("order", range(1, 5))
 def test_derivatives_of_gammaln_are_polygammas(order: int) -> None:
     x = [1e-5, 0.3, 1.0, 2.0, 2.5, 7.9, 8.1, 40.5, 1e10, -1e-3, -0.5, -0.75, -3.25, -20.5]
@@ -91,6 +92,7 @@ def test_derivatives_of_gammaln_are_polygammas(order: int) -> None:
         float(mpmath.polygamma(order - 1, mpmath.mpf(float(np.float32(v))))) for v in x], 4e-6)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("s", [2.0, 7.0])
 def test_zeta_below_zero_is_its_sum(s: float) -> None:
     """The terms below 0 are added one by one, and the zeta function of the end point is added to
@@ -116,12 +118,12 @@ def test_zeta_below_zero_is_its_sum(s: float) -> None:
 
 
 def test_polygammas_below_zero() -> None:
-    x = np.array([-0.5, -1.5, -7.75, -8.5, -20.6, -100.4])
-    for n in (1, 2, 3, 5):
+    x, orders = np.array([-0.5, -1.5, -7.75, -8.5, -20.6, -100.4]), [1, 2, 3, 5]
+    with fnx.enable_x64(True):
+        values = np.asarray(special.polygamma(np.array(orders)[:, None], x))
+    for n, got in zip(orders, values):
         want = np.array([float(mpmath.polygamma(n, mpmath.mpf(v))) for v in x])
         near = math.factorial(n) * np.abs(x - np.rint(x)) ** (-n - 1)  # its largest term
-        with fnx.enable_x64(True):
-            got = np.asarray(special.polygamma(n, x))
         assert (np.abs(got - want) <= 4e-15 * np.maximum(near, np.abs(want))).all()
 
 

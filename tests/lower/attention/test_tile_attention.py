@@ -185,6 +185,7 @@ def test_attention_is_one_kernel_that_writes_no_matrix(f: Function, device: str)
     agree(f, OPERANDS[:3], device)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 @pytest.mark.parametrize("f", [f for f in SPELLINGS if f is not divided_last],
                          ids=lambda f: f.__name__)
@@ -200,6 +201,7 @@ def of_blocks(fn: UOp) -> list[UOp]:
             and n.arg.name.startswith(("online", "blocks"))]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("f", [*MASKED, window, by_einsum], ids=lambda f: f.__name__)
 def test_masks_are_computed_where_they_are_read_and_leave_blocks_out(f: Function) -> None:
     for function, args in ((f, OPERANDS[:3]), (attended(f), OPERANDS)):
@@ -291,6 +293,7 @@ def test_of_gradients_three_kernels_go_by_blocks() -> None:
 HEADS = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 @pytest.mark.parametrize("f", [by_einsum, plain, by_logsumexp, window, batched],
                          ids=lambda f: f.__name__)
@@ -313,6 +316,7 @@ def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
         agree(attended(f), args, "cpu", 2e-5)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("operand, at", [(0, 3), (1, 70), (1, 96), (2, 96), (3, 40)])
 def test_one_kernel_is_finite_where_two_are(
@@ -331,6 +335,7 @@ def test_one_kernel_is_finite_where_two_are(
         np.testing.assert_allclose(got, want, 1e-5, 1e-5)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("t, s, d, e", [(100, 100, 8, 8), (7, 130, 3, 5), (131, 33, 16, 1),
                                         (70, 70, 20, 33), (1, 90, 8, 8)])
 def test_lengths_that_divide_nothing(t: int, s: int, d: int, e: int) -> None:
@@ -339,6 +344,7 @@ def test_lengths_that_divide_nothing(t: int, s: int, d: int, e: int) -> None:
         agree(attended(f), args, "cpu", 1e-5)
 
 
+@pytest.mark.cases(14)
 @pytest.mark.parametrize("f", [by_einsum, window, by_logsumexp])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])
 @pytest.mark.parametrize("operand", range(3))

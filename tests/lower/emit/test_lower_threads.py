@@ -167,7 +167,7 @@ def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, in
     np.testing.assert_allclose(got, values[0].astype(np.float64) @ values[1], rtol=1e-3, atol=2e-3)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.lists(st.integers(8, 24), min_size=2, max_size=3), st.integers(16, 48),
        st.integers(16, 48))
 def test_products_over_several_axes_are_never_written(

@@ -115,7 +115,7 @@ def softmax(rows, columns, draw):
     return kernel_over([store], "softmax", [0, *range(10, 13), *range(20, 23), *range(30, 33)])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(rows=st.integers(0, 4), columns=st.integers(1, 70), data=st.data())
 def test_softmax_with_a_stage(rows, columns, data):
     kernel = softmax(rows, columns, data.draw)
@@ -124,7 +124,7 @@ def test_softmax_with_a_stage(rows, columns, data):
     np.testing.assert_allclose(mine[1], theirs[1], rtol=2e-6, atol=1e-30)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(data=st.data(), m=st.integers(1, 20), n=st.integers(1, 40), k=st.integers(0, 12))
 def test_gemm_with_packed_panels(data, m, n, k):
     draw = data.draw

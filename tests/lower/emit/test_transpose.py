@@ -41,7 +41,7 @@ def test_network_transposes(n, dtype):
     assert len(steps) == n.bit_length() - 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(m=st.integers(1, 40), n=st.integers(1, 40), lanes=st.sampled_from([4, 8, 16]),
        rows=st.sampled_from([3, 4, 7, 8, 14, 16]),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64]))

@@ -106,7 +106,7 @@ def test_idioms(f: Any) -> None:
     assert is_staged(f, *args)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(st.integers(64, 2 * BLOCK + 700), st.integers(1, 4), st.booleans())
 def test_any_number_of_rows(rows: int, width: int, both: bool) -> None:
     def f(x: Any, i: Any, v: Any) -> Any:

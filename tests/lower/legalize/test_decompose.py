@@ -139,6 +139,7 @@ def _float64_points(n: int = 350) -> Array:
     return x[np.isfinite(x) & (x != 0) & (x != -1)]
 
 
+@pytest.mark.cases(3)
 @TARGETS
 @pytest.mark.parametrize("op", UNARY, ids=str)
 def test_float64_is_within_2_ulp(op: Op, target: Target) -> None:

@@ -204,6 +204,7 @@ def test_a_branch_in_another_on_the_same_number(k: int) -> None:
     agree(f, WORDS[0], np.int32(k))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("f", [rounds, never, *PROGRAMS], ids=lambda f: f.__name__)
 def test_over_lanes(f: Any) -> None:
     agree(fnx.vmap(f), *np.stack([WORDS, WORDS[::-1]]))
@@ -225,6 +226,7 @@ def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("f", [never, *ENDED_BY_DATA], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_strips_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch

@@ -136,6 +136,7 @@ def places(d: Any) -> tuple[int, list[int]]:
     return rank, sorted(d(st.sets(st.integers(0, rank - 1), min_size=1)))
 
 
+@pytest.mark.cases(9)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @settings(max_examples=4, deadline=None)

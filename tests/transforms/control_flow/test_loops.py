@@ -34,6 +34,7 @@ def cell(c: Any, x: Any) -> tuple[Any, Any]:
     return {"h": c["h"] * 0.5 + x["a"], "n": c["n"] + 1}, (c["h"] + x["a"], None, c["n"])
 
 
+@pytest.mark.cases(15)
 @pytest.mark.parametrize("unroll", [1, 2, 3, 5, True, False])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 5, 6])
@@ -409,6 +410,7 @@ INSIDE: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "cond in jit": lambda g: fnx.jit(lambda v: lax.cond(v[0, 0] > 0, g, lambda v: -g(v), v))}
 
 
+@pytest.mark.cases(10)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("inside", INSIDE)
 def test_nor_by_functions_that_are_called_in_its_steps(loop: str, inside: str) -> None:

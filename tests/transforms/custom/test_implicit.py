@@ -184,6 +184,7 @@ AROUND: dict[str, Callable[[Any], Any]] = {
         x[0] > 0.4, f, lambda x: x * 0.5, x))(jnp.stack([x, x[::-1]])).sum(0)}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("around", AROUND)
 def test_what_was_solved_by_iteration_is_transposed(around: str) -> None:
     def transposed(f: Any) -> Any:

@@ -36,8 +36,9 @@ def _values(closed: ClosedFunction, function: Any, avals: list[Any]) -> list[Any
     return interp.apply(function, [*args, *captured])
 
 
+@pytest.mark.cases(29)
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(t=st.integers(1, 64), b=st.integers(1, 16))
 @example(t=1, b=1)
 @example(t=1, b=5)
