@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 from fnx.core.formulas.elementwise import ElementwiseFn, compute_in_float64
-from fnx.core.ir import ops
+from fnx.core.ir import build, ops
 from fnx.core.ir.expr import (
     Expr,
     digamma,
@@ -203,9 +204,10 @@ def zeta(s: Expr, q: Expr) -> Expr:
     s = where(is_negative, stop_gradient(s), s)
     pole = (q <= 0) & q.eq(floor(q))
     offset = where(pole | ~is_negative, 0.5, offset)
-    above = _hurwitz(s, where(is_negative, 1 + offset, q))
-    mirrored = _hurwitz(s, where(is_negative, 1 - offset, 1)) - \
-        _hurwitz(s, where(is_negative, 1 - q, 1))
+    above, left, beyond = _hurwitz(s, (where(is_negative, 1 + offset, q),
+                                       where(is_negative, 1 - offset, 1),
+                                       where(is_negative, 1 - q, 1)))
+    mirrored = left - beyond
     first, odd = abs(offset) ** (-s), (s - 2 * floor(0.5 * s)).ne(0)
     all_terms = where(odd & (offset < 0), -first, first) + above + where(odd, -mirrored, mirrored)
     is_undefined = (s < 1) | (is_negative & ~pole & s.ne(floor(s)))
@@ -213,12 +215,17 @@ def zeta(s: Expr, q: Expr) -> Expr:
         pole, math.inf, where(is_negative, all_terms, above))))
 
 
-def _hurwitz(s: Expr, q: Expr) -> Expr:
-    """zeta(s, q) for q >= 0: nine terms, then the Euler-Maclaurin tail."""
-    total, a = s.like(0), q
-    for _ in range(9):
-        total = total + a ** (-s)
-        a = a + 1
+def _hurwitz(s: Expr, qs: Sequence[Expr]) -> Sequence[Expr]:
+    """zeta(s, q) of each q >= 0: eight terms, then the Euler-Maclaurin tail.
+
+    The terms and the qs are axes of their own: a power is long code, which a loop repeats.
+    """
+    which, s = _axis(len(qs), s), _repeat(len(qs), s)
+    q = _repeat(len(qs), qs[0])
+    for i, other in enumerate(qs[1:], 1):
+        q = where(which.eq(i), _repeat(len(qs), other), q)
+    terms = (_repeat(8, q) + _axis(8, q)) ** _repeat(8, -s)
+    total, a = Expr(build.reduce(terms.node, ops.ADD, [0])), q + 8
     power = a ** (-s)
     total = total + a * power / (s - 1) + 0.5 * power
     factor, inverse = s * power / a, 1 / (a * a)
@@ -226,7 +233,23 @@ def _hurwitz(s: Expr, q: Expr) -> Expr:
         n = 2 * k + 2
         total = total + b / math.factorial(n) * factor
         factor = factor * (s + (n - 1)) * (s + n) * inverse
-    return total
+    shape = total.node.shape
+    return [Expr(build.reshape(build.shrink(
+        total.node, [(i, i + 1), *((0, n) for n in shape[1:])]), shape[1:]))
+        for i in range(len(qs))]
+
+
+def _repeat(count: int, x: Expr) -> Expr:
+    """``count`` copies of x along a new first axis."""
+    shape = x.node.shape
+    return Expr(build.expand(build.reshape(x.node, (1, *shape)), (count, *shape)))
+
+
+def _axis(count: int, x: Expr) -> Expr:
+    """0, 1, 2, ... along a new first axis of x."""
+    shape = x.node.shape
+    index = build.reshape(build.iota(count, x.node.dtype), (count, *(1 for _ in shape)))
+    return Expr(build.expand(index, (count, *shape)))
 
 
 def polygamma(n: Expr, x: Expr) -> Expr:
