@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
+_STATES: dict[tuple[str, str], Any] = {}  # of random generators of test modules, as imported
 _SEED = "seed_of_fnx_tests"  # what workers are told
 
 if _OWNER not in os.environ:  # before fnx is imported, as its configuration reads the environment
@@ -49,6 +51,17 @@ def _check_spec() -> Iterator[None]:
 
     with override(check_spec=True):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _same_data(request: pytest.FixtureRequest) -> None:
+    """Reset the random generators of the test's module, so that its data do not depend on which
+    tests this process ran before."""
+    module = request.node.getparent(pytest.Module)
+    for name, value in vars(module.obj).items() if module is not None else ():
+        if isinstance(value, np.random.Generator):
+            state = _STATES.setdefault((module.nodeid, name), value.bit_generator.state)
+            value.bit_generator.state = state
 
 
 @pytest.fixture

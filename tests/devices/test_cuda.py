@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from fnx.backends.gpu import pinned_memory
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError, OutOfMemoryError
 from tests.devices.recording_cuda import RecordingCuda, recording
-from tests.devices.test_faults import endless, very_long, works
+from tests.devices.test_faults import endless, interrupted, very_long, works
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import ALL_OPS, Graph, graphs
 from tests.helpers import assert_same
@@ -208,11 +207,7 @@ def test_a_second_ctrl_c_ends_it(device: Any) -> None:
     library.unending = {"endless"}
     y = fnx.jit(lambda x: fnx.call(endless, out=lambda x: x)(x) + 1)(jnp.ones(4))
     for _ in range(2):
-        timer = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            np.asarray(y)
-        timer.join()
+        interrupted(device.driver, lambda: np.asarray(y))
     with pytest.raises(DeviceError, match="work was aborted; in flight: .*endless"):
         np.asarray(y)
     assert works(device)
