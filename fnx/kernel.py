@@ -441,6 +441,9 @@ tanh = _unary(elementwise.TANH)
 trunc = _unary(elementwise.TRUNC)
 
 
+values.KERNEL_FUNCTIONS.update(__all__)
+
+
 class _Module(ModuleType):
     """This module: used as a decorator, it says which one is meant."""
 

@@ -15,7 +15,12 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build, dtypes
-from fnx.core.support.errors import ArgumentError, OutOfBoundsError, ShapeError
+from fnx.core.support.errors import (
+    ArgumentError,
+    OutOfBoundsError,
+    ShapeError,
+    TracedValueError,
+)
 from fnx.numpy.base import (
     clip,
     equal,
@@ -53,9 +58,13 @@ def resolve_size(size: int | None, mask: Array) -> int:
     """Return ``size``, or count the true elements of a concrete mask."""
     if size is not None:
         return arguments.check_int("size", size)
-    return int(np.count_nonzero(arguments.values_of(
-        mask, "pass size=, the largest number of elements, to which the result is padded; or keep "
-        "all: fnx.numpy.where(mask, x, y)")))
+    try:
+        return int(np.count_nonzero(arguments.values_of(
+            mask, "pass size=, the largest number of elements, to which the result is padded; or "
+            "keep all: fnx.numpy.where(mask, x, y)")))
+    except TracedValueError as error:
+        error.is_derived = True  # the user passed no mask
+        raise
 
 
 def true_indices(mask: Array, size: int | None, fill: ArrayLike = 0) -> Array:

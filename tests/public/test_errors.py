@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fnx
+import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.core.support import errors
 
@@ -86,3 +89,43 @@ def test_names_of_code_for_jax_are_jaxs() -> None:
     for owner, name in (("jax", "jax.tree.map"), ("fnx", "fnx.tree.map")):
         error = errors.UnknownNameError(f"module '{owner}'", "tree_map", ("jit",), "")
         assert str(error).endswith(f"did you mean {name!r}?")
+
+
+@pytest.mark.parametrize(("f", "shown"), [
+    (jnp.unique, "float32[2, 3] as ar:"), (jnp.argwhere, "float32[2, 3] as a:"),
+    (lambda x: jnp.setdiff1d(jnp.ones(2), x), "float32[2, 3] as ar2:"),
+    (lambda x: jnp.extract(x > 0, x), "bool[2, 3] as condition computed at"),
+    (lambda x: jnp.compress(x[0] > 0, x[0]), "bool[3] as condition computed at")])
+def test_a_result_of_unknown_length_names_the_argument_as_it_was_passed(
+        f: Callable[[Any], Any], shown: str) -> None:
+    with pytest.raises(fnx.errors.TracedValueError) as caught:
+        fnx.jit(f)(jnp.ones((2, 3)))
+    assert f"expected a concrete value, got a traced {shown}" in str(caught.value)
+    assert "size=" in str(caught.value)
+
+
+def test_in_a_kernel_the_function_of_the_same_name_is_the_cure() -> None:
+    def cure(f: Callable[[Any], Any]) -> str:
+        @fnx.call(out=lambda x: x)
+        def kernel(x: Any, o: Any) -> None:
+            i = k.range(x.shape[0])
+            o[i] = f(x[i])
+
+        with pytest.raises(fnx.errors.KernelError) as caught:
+            kernel(jnp.ones(3))
+        return caught.value.hint
+
+    assert [cure(jnp.exp), cure(np.exp), cure(jnp.sum)] == ["use k.exp", "use k.exp", "use k.sum"]
+    assert "the functions of fnx.kernel" in cure(jnp.cumsum)
+    assert "the functions of fnx.kernel" in cure(lambda x: jnp.stack([x, x]))
+
+
+def test_a_range_without_a_name_is_named_by_its_line() -> None:
+    @fnx.call(out=lambda x: x)
+    def kernel(x: Any, o: Any) -> None:
+        i, j = k.range(x.shape[0]), k.range(x.shape[0])
+        o[i] = x[j]
+
+    with pytest.raises(fnx.errors.KernelError, match=r"in each iteration of the range made at "
+                       r"\S*test_errors\.py:\d+ \(number 2 of 2 there\)"):
+        kernel(jnp.ones(3))

@@ -27,11 +27,10 @@ from fnx.core.array.call_validation import (
 from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.uop import CallLocation, current_loc
 from fnx.core.scope import scope, storage
 from fnx.core.support.config import config
-from fnx.core.support.errors import DTypeError, FnxError, KernelError, ShapeError, user_location
+from fnx.core.support.errors import DTypeError, FnxError, ShapeError, user_location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
 
@@ -101,10 +100,6 @@ def asarray(x: Any, dtype: Any = None) -> Array:
         if data is None or _is_lossy(data, to if dtype is None else _list_dtype(leaves, kinds)):
             return _stack_rows([asarray(item, to) for item in x])
         x = data
-    if isinstance(x, ValueOperators):
-        raise KernelError(f"expected an array or a number, got {x!r}",
-                          hint="in a kernel use operators and the functions of fnx.kernel: k.loop "
-                          "for loops, k.when or k.where for branches")
     data = convert.to_numpy(x, to)
     if isinstance(x, np.generic):
         t = dtypes.as_dtype(data.dtype)

@@ -18,8 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from fnx.core.array.array import Array
 from fnx.core.ir.dtypes import is_array
-from fnx.core.support.errors import PACKAGE, ArgumentError, FnxError, OutOfMemoryError
+from fnx.core.ir.uop import toposort
+from fnx.core.scope.scope import depends_on_leaf, describe_value
+from fnx.core.support.errors import (
+    PACKAGE,
+    ArgumentError,
+    FnxError,
+    OutOfMemoryError,
+    TracedValueError,
+)
 
 _NUMPY = np.__file__.removesuffix("__init__.py")
 _INT32_LIMIT = 2 ** 31  # Python and NumPy reject some integers from here on
@@ -102,6 +111,25 @@ def explain_misplaced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     elif name in _OF_TWO and ("axis" in wrong or others and others[0][0] == "axis" and
                               getattr(first[1], "ndim", 0) == 0):
         error.hint = f"{name} takes one array; for several write {_OF_TWO[name]}"
+
+
+def name_traced_arguments(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+                          error: TracedValueError) -> None:
+    """Reword an error about a value that f computed: name the arguments that it depends on.
+
+        unique(x)  ->  expected a concrete value, got a traced float32[2, 3] as ar ...
+    """
+    arrays = [(p, x._node) for p, _, x in _bound_arguments(f, args, kwargs) if type(x) is Array]
+    nodes = {node for _, node in arrays}
+    between = [n for n in toposort([error.requested], stop=nodes.__contains__) if n not in nodes]
+    read = {error.requested, *[s for n in between for s in n.src]}
+    traced = [describe_value(node, f" as {parameter}") for parameter, node in arrays
+              if node in read and depends_on_leaf(node)]
+    if traced:
+        error.message = error.message.replace(describe_value(error.requested),
+                                              " and ".join(traced), 1)
+        error.args = (error.message,)
+        error.is_derived = False
 
 
 def _explain_order(name: str, signature: inspect.Signature, first: Any,

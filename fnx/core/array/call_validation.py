@@ -11,7 +11,14 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.support.errors import ArgumentError, AxisError, DTypeError, FnxError, ShapeError
+from fnx.core.support.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    FnxError,
+    ShapeError,
+    TracedValueError,
+)
 from fnx.core.support.name_hints import suggestion
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
@@ -116,7 +123,10 @@ def explain_type_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
 
 def explain_misplaced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
                       error: FnxError) -> None:
-    """Reword an error, in place, if an argument has the place of another one."""
+    """Reword an error, in place, if an argument has the place of another one, or if it is about a
+    traced value that was computed from an argument."""
+    if isinstance(error, TracedValueError) and error.is_derived:
+        argument_diagnosis.name_traced_arguments(f, args, kwargs, error)
     if isinstance(error, (AxisError, ArgumentError, DTypeError, ShapeError)):
         argument_diagnosis.explain_misplaced(f, args, kwargs, error)
 

@@ -210,6 +210,8 @@ def numpy_from_list(x: Any) -> NDArray:
         return np.asarray(x)
     except OverflowError as e:
         raise OverflowedError(f"expected integers that fit 64 bits: {e}", hint=_WIDER_HINT) from e
+    except FnxError:  # of an element's __array__
+        raise
     except ValueError as e:
         raise ShapeError("expected rows of one shape, got a list whose rows differ",
                          hint="pad the rows to one length") from e

@@ -369,19 +369,20 @@ def check_leaf_open(leaf: UOp) -> None:
 def _batched_value_error(node: UOp, requested: UOp) -> TracedValueError:
     """Return the error for a value that differs between the elements of a named axis."""
     return TracedValueError(
-        f"expected a concrete value, got {_describe_value(requested)}: it differs along axis "
+        f"expected a concrete value, got {describe_value(requested)}: it differs along axis "
         f"{node.arg.name!r}", hint="use fnx.numpy.where or fnx.lax.cond")
 
 
-def _describe_value(requested: UOp) -> str:
-    text = f"a traced {requested.dtype}{list(requested.shape)}"
+def describe_value(requested: UOp, role: str = "") -> str:
+    """Return how a message calls a value that is not known: its dtype, shape, role and line."""
+    text = f"a traced {requested.dtype}{list(requested.shape)}{role}"
     loc = choose_location(requested.locs)
     return f"{text} computed at {format_location(loc)}" if loc else text
 
 
 def _no_value_error(leaf: UOp, requested: UOp) -> LeakedTracerError | TracedValueError:
     """Return the error for a value that depends on a leaf without a value."""
-    text = _describe_value(requested)
+    text = describe_value(requested)
     scope = _state.leaf_owner.get(leaf)
     if scope is not None and build_calls.is_token(leaf):
         return TracedValueError(

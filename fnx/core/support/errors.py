@@ -295,12 +295,13 @@ class OverflowedError(FnxError, OverflowError):
 class TracedValueError(FnxError, TypeError):
     """The value of a traced array was requested (``if``, ``float()``, ``np.asarray``).
 
-    ``static`` says how to make the value known, by means of the transform that traces, and
-    ``requested`` is the node.
+    ``static`` says how to make the value known, by means of the transform that traces,
+    ``requested`` is the node, and ``is_derived`` whether it only was computed from an argument.
     """
 
     static = ""
     requested: Any = None
+    is_derived = False
 
     def set_hint(self, how: str) -> None:
         """Set the hint: how to do without the value, or how to make it known."""

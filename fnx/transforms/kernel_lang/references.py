@@ -252,7 +252,7 @@ def check_order(store: UOp, others: Iterable[UOp], loc: Location | None) -> None
     if store.arg is None and unindexed:
         raise KernelError(
             f"{name}: expected each element to be written once, got a write in each iteration of "
-            f"range {range_names(unindexed)}",
+            f"{range_names(unindexed)}",
             hint="reduce over that range with k.sum(value, over=...), or accumulate: "
             f"{name}.combine('add', index, value)", loc=loc)
     if store.arg is None and not accesses.is_written_once(store):

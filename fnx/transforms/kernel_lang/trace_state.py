@@ -13,7 +13,7 @@ from typing import Any
 from fnx.core.ir import bounds_checks, build, dtypes, ops
 from fnx.core.ir.bounds_checks import BoundsCheck
 from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import KernelError, Location
+from fnx.core.support.errors import KernelError, Location, format_location
 
 
 class KernelBody:
@@ -39,12 +39,13 @@ class KernelBody:
 class KernelTrace:
     """The stores of a kernel so far, and the counters of its ranges, locals and loops."""
 
-    __slots__ = ("name", "ranges", "stores", "locals", "loops", "scopes", "checks", "slots",
-                 "written", "values", "ended", "prints", "hidden")
+    __slots__ = ("name", "ranges", "range_locs", "stores", "locals", "loops", "scopes", "checks",
+                 "slots", "written", "values", "ended", "prints", "hidden")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ranges: list[UOp] = []
+        self.range_locs: dict[UOp, Location | None] = {}  # the lines that made them
         self.stores: list[UOp] = []
         self.locals = self.loops = self.slots = self.hidden = 0
         self.prints: list[Any] = []  # kernel_prints.Printed
@@ -126,4 +127,19 @@ def check_owner(what: str, tracing: KernelTrace) -> None:
 
 
 def range_names(ranges: Sequence[UOp]) -> str:
-    return " and ".join(repr(r.arg.name) if r.arg.name else f"number {r.arg.id}" for r in ranges)
+    """Return what a message calls ranges: by name, or by the line that made them.
+
+        range 'i' and the range made at user.py:4 (number 2 of 2 there)
+    """
+    return " and ".join(map(_range_name, ranges))
+
+
+def _range_name(r: UOp) -> str:
+    if r.arg.name:
+        return f"range {r.arg.name!r}"
+    lines = current().range_locs
+    if (loc := lines.get(r)) is None:  # of k.when
+        return f"range number {r.arg.id}"
+    here = [other for other, line in lines.items() if line == loc]
+    which = f" (number {here.index(r) + 1} of {len(here)} there)" if len(here) > 1 else ""
+    return f"the range made at {format_location(loc)}{which}"

@@ -19,9 +19,9 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op
-from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.ir.uop import UOp, current_loc, rebuild
 from fnx.core.rewriting import symbolic
-from fnx.core.support.errors import KernelError, set_missing_names
+from fnx.core.support.errors import KernelError, set_missing_names, user_location
 from fnx.core.support.name_hints import CURES_OF_KERNEL_VALUES
 from fnx.transforms.kernel_lang.trace_state import check_owner, current, range_names
 
@@ -35,6 +35,16 @@ _INDEX_FUNCTIONS = frozenset({
 # Python's operators by their NumPy names.
 _NUMPY_OPERATORS = {row.name: row for row in (
     *OPERATORS.values(), elementwise.GREATER, elementwise.GREATER_EQUAL)}
+
+
+KERNEL_FUNCTIONS: set[str] = set()  # the names in fnx.kernel, which adds them
+
+
+def _hint_instead_of(name: str) -> str:
+    """Return what to use in a kernel instead of a function of arrays."""
+    return f"use k.{name}" if name in KERNEL_FUNCTIONS else \
+        "in a kernel use operators and the functions of fnx.kernel: k.sin(x), k.loop for loops, " \
+        "k.when or k.where for branches; and x[i] where x is an argument of the kernel"
 
 
 class Value(ValueOperators):
@@ -57,16 +67,14 @@ class Value(ValueOperators):
         row = _NUMPY_OPERATORS.get(ufunc.__name__)
         if method != "__call__" or kwargs or row is None or isinstance(inputs[0], Value):
             raise KernelError(f"np.{ufunc.__name__}: expected an array or a number, got a value in "
-                              "a kernel",
-                              hint="in a kernel use operators and the functions of fnx.kernel, as "
-                                   "k.sin(x)")
+                              "a kernel", hint=_hint_instead_of(ufunc.__name__))
         return apply(row, *[x[()] if isinstance(x, np.ndarray) and not x.ndim else x
                             for x in inputs])  # np.less passes the number as a 0-d array
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise KernelError("expected an array, got a value in a kernel",
-                          hint="use the functions of fnx.kernel, as k.sin(x), and x[i] where x is "
-                               "an argument of the kernel")
+        name = getattr(current_loc.loc, "function", "")  # of fnx.numpy
+        raise KernelError(f"expected an array or a number, got {self!r}",
+                          hint=_hint_instead_of(name))
 
     def __init__(self, node: UOp, weak: bool = False) -> None:
         self.node, self.weak, self.tracing = node, weak, current()
@@ -268,8 +276,8 @@ def make_range(n: Any, name: str) -> Value:
     if extent.op is not ops.CONST:
         raise KernelError(
             "range: expected a concrete length, got one that depends on "
-            + (f"range {range_names(sorted(extent.ranges, key=lambda r: r.arg.id))}"
-               if extent.ranges else "data"),
+            + (range_names(sorted(extent.ranges, key=lambda r: r.arg.id)) if extent.ranges
+               else "data"),
             hint="use the maximum length and mask the rest: j = k.range(n), "
             "x.load(i, j, valid=j <= i)")
     if symbolic.bounds(extent)[0] < 0:
@@ -278,6 +286,7 @@ def make_range(n: Any, name: str) -> Value:
         raise KernelError(f"range: expected a new name, got {name!r} again")
     r = build.range_(extent, len(tracing.ranges), "SEQ", name)
     tracing.ranges.append(r)
+    tracing.range_locs[r] = user_location()
     return Value(r)
 
 
