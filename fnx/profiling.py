@@ -13,7 +13,8 @@ line that it came from. ``limit`` is the fraction of the machine's peak that it 
 arithmetic rate for its dtype, or of the bandwidth of the memory level that its buffers fit in,
 whichever is higher; the peak rates are measured once and cached on disk. ``busy`` is the average
 number of active workers. The last rows are the time outside of kernels, by what it was spent for,
-so that the first column sums to the wall-clock time; ``%`` is the share of it.
+so that the first column sums to the wall-clock time; ``%`` is the share of it, ``% of kernels``
+that of the time in kernels, which a compilation in the block does not change.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -227,25 +228,26 @@ class Profile(Generic[R]):
         rows = self.kernels if by == "kernel" else self.lines
         if not rows:
             return "nothing ran"
-        total = self.nanoseconds + self.gaps + self.outside or 1
+        total, in_kernels = self.nanoseconds + self.gaps + self.outside or 1, self.nanoseconds or 1
         machine_limits = device_limits()
-        lines = [f"{'ms':>10} {'%':>5} {'runs':>6} {'MB':>9} {'MFLOP':>10} {'GB/s':>7} "
-                 f"{'GFLOP/s':>8} {'limit':>6} {'busy':>5}  {by}"]
+        lines = [f"{'ms':>10} {'%':>5} {'% of kernels':>12} {'runs':>6} {'MB':>9} {'MFLOP':>10} "
+                 f"{'GB/s':>7} {'GFLOP/s':>8} {'limit':>6} {'busy':>5}  {by}"]
         for row in rows[:most]:
             ns = row.nanoseconds or 1
             suffix = f" ({row.line})" if by == "kernel" and row.line else ""
             suffix += f" on {row.device}" if by == "kernel" and row.device != "cpu" else ""
             lines.append(
-                f"{ns / 1e6:10.4f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
+                f"{ns / 1e6:10.4f} {100 * ns / total:5.1f} {100 * ns / in_kernels:12.1f} "
+                f"{row.count:6} {row.nbytes / 1e6:9.2f} "
                 f"{_rate(row, row.flops / 1e6, 2):>10} {row.nbytes / ns:7.1f} "
                 f"{_rate(row, row.flops / ns, 1):>8} "
                 f"{_percent(_roofline_fraction(row, machine_limits)):>6} {row.busy / ns:5.2f}  "
                 f"{row.name}{suffix}")
         if len(rows) > most:
             remaining = sum(row.nanoseconds for row in rows[most:])
-            lines.append(f"{remaining / 1e6:10.4f} {100 * remaining / total:5.1f}  "
-                         f"{len(rows) - most} more")
-        lines += [f"{ns / 1e6:10.4f} {100 * ns / total:5.1f} {'':57}{what}" for what, ns in (
+            lines.append(f"{remaining / 1e6:10.4f} {100 * remaining / total:5.1f} "
+                         f"{100 * remaining / in_kernels:12.1f}  {len(rows) - most} more")
+        lines += [f"{ns / 1e6:10.4f} {100 * ns / total:5.1f} {'':70}{what}" for what, ns in (
             ("between kernels", self.gaps), *self.outside_parts.items()) if ns]
         note = high_limit_note([_roofline(row, machine_limits) for row in rows[:most]])
         return "\n".join([*lines, *[note] * bool(note)])

@@ -152,6 +152,14 @@ def test_tables_are_for_readers(tmp_path: Path) -> None:
     assert repr(profiling.Profile()).endswith("nothing ran")
 
 
+def test_shares_of_kernels_do_not_depend_on_the_time_outside() -> None:
+    runs = [profiling.KernelRun(f"k{i}", (("/x/m.py", 3),), 40, 0, i, i + t)
+            for i, t in ((0, 3), (10, 1))]
+    head, *rows = profiling.Profile(runs, seconds=1.0).table().splitlines()
+    assert head.split()[:5] == ["ms", "%", "%", "of", "kernels"]
+    assert [row.split()[1:3] for row in rows[:2]] == [["0.0", "75.0"], ["0.0", "25.0"]]
+
+
 def test_limits_are_left_out_or_explained() -> None:
     at = (("/x/m.py", 3),)
     fast, routine = (profiling.KernelRun(name, at, 40, flops, 0, 5, arithmetic=kind)
