@@ -30,7 +30,8 @@ from fnx.core.ir import build, ops
 from fnx.core.ir.cache import Cache
 from fnx.core.ir.derivations import new_forms
 from fnx.core.ir.uop import DerivativeLocation, UOp, interned_nodes
-from fnx.core.levels.line_steps import Closing, Visit
+from fnx.core.levels.line_steps import Closing
+from fnx.core.levels.visit import Visit
 from fnx.core.scope import scope
 from fnx.core.support.errors import Location, is_command, is_internal
 from fnx.core.support.line_visits import LineVisit, recording

@@ -21,7 +21,8 @@ from fnx.core.array.array import Array
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.levels import interp
 from fnx.core.levels.bad_elements import decode_values, is_bad
-from fnx.core.levels.line_steps import Caller, LineSteps, Visit
+from fnx.core.levels.line_steps import Caller, LineSteps
+from fnx.core.levels.visit import Visit
 from fnx.core.scope import scope
 from fnx.core.support.config import override
 from fnx.core.support.errors import ArgumentError

@@ -20,7 +20,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.levels.line_steps import Visit
+from fnx.core.levels.visit import Visit
 from fnx.core.support.errors import FnxError
 from fnx.core.support.line_visits import LineVisit
 from fnx.transforms.inspect.step_views import Step
