@@ -3,9 +3,10 @@
     y = where(m, 0, v), a NaN at y[2]     ->  v[2], whatever else of v is NaN
     y = sum(v, axis=1), a NaN at y[0]     ->  v[0, 3], if that one alone makes y[0] NaN
 
-Elementwise ops read the element of the same index. Of all others one rule holds: the op is
-evaluated again with fewer and fewer of the NaNs of its operands, the rest replaced by 1, until
-one is left that reaches the result.
+Elementwise ops read the element of the same index, and movement ops that of another one. A REDUCE
+reads those along its axes, and any NaN among them reaches the result. Of all others one rule holds:
+the op is evaluated again with fewer and fewer of the NaNs of its operands, the rest replaced by 1,
+until one is left that reaches the result.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ def source_of(node: UOp, values: Mapping[UOp, Any], index: Index, check: str
         return next(((s, index) for s, where in bad.items() if where[index]), None)
     if not bad:
         return None
+    if node.op in _MOVED_FROM:
+        operand, at = _MOVED_FROM[node.op](node, index)
+        return (operand, at) if operand in bad and bad[operand][at] else None
+    if node.op is ops.REDUCE and node.arg.monoid in _SPREADING and check == "nan":
+        return _first_reduced(node, bad, index)
     if node.op is ops.GETTUPLE and node.src[0].op in _HOST:
         operand, where = next(iter(bad.items()))
         return operand, first_index(where)
@@ -72,6 +78,64 @@ def source_of(node: UOp, values: Mapping[UOp, Any], index: Index, check: str
         return is_bad(interp.evaluate([node], {**known, **changed})[0], check)[index]
 
     return reaching(bad, known, evaluate)
+
+
+_SPREADING = frozenset({ops.ADD, ops.MUL, ops.MAX, ops.MIN})  # NaN with anything is NaN
+
+
+def _first_reduced(node: UOp, bad: Mapping[UOp, NDArray], index: Index
+                   ) -> tuple[UOp, Index] | None:
+    """Return the first bad element that a REDUCE combines into an element of its result."""
+    operand, remaining = node.src[0], iter(index)
+    starts = [None if axis in node.arg.axes else next(remaining)
+              for axis in range(len(operand.shape))]
+    read = tuple([slice(None) if i is None else slice(i, i + 1) for i in starts])
+    if operand not in bad or not bad[operand][read].any():
+        return None
+    within = first_index(bad[operand][read])
+    return operand, tuple([i + (start or 0) for i, start in zip(within, starts)])
+
+
+def _before_reshape(node: UOp, index: Index) -> tuple[UOp, Index]:
+    at = np.unravel_index(np.ravel_multi_index(index, node.shape), node.src[0].shape) \
+        if index and node.src[0].shape else (0,) * len(node.src[0].shape)
+    return node.src[0], tuple([int(i) for i in at])
+
+
+def _before_expand(node: UOp, index: Index) -> tuple[UOp, Index]:
+    shape = node.src[0].shape
+    return node.src[0], tuple([0 if n == 1 else i for n, i in zip(
+        shape, index[len(index) - len(shape):])])
+
+
+def _before_pad(node: UOp, index: Index) -> tuple[UOp, Index]:
+    array, fill = node.src
+    at = tuple([i - low for i, (low, _) in zip(index, node.arg)])
+    inside = all(0 <= i < n for i, n in zip(at, array.shape))
+    return (array, at) if inside else (fill, ())
+
+
+def _before_concat(node: UOp, index: Index) -> tuple[UOp, Index]:
+    axis, at = node.arg, index[node.arg]
+    for operand in node.src:
+        if at < operand.shape[axis]:
+            break
+        at -= operand.shape[axis]
+    return operand, (*index[:axis], at, *index[axis + 1:])
+
+
+# The element of an operand that is an element of the result.
+_MOVED_FROM: dict[ops.Op, Callable[[UOp, Index], tuple[UOp, Index]]] = {
+    ops.RESHAPE: _before_reshape, ops.EXPAND: _before_expand, ops.PAD: _before_pad,
+    ops.CONCAT: _before_concat,
+    ops.PERMUTE: lambda n, index: (n.src[0], tuple([
+        index[n.arg.index(axis)] for axis in range(len(index))])),
+    ops.SHRINK: lambda n, index: (n.src[0], tuple([i + low for i, (low, _) in zip(index, n.arg)])),
+    ops.FLIP: lambda n, index: (n.src[0], tuple([
+        size - 1 - i if axis in n.arg else i
+        for axis, (i, size) in enumerate(zip(index, n.shape))])),
+    ops.BARRIER: lambda n, index: (n.src[0], index),
+    ops.STOP_GRADIENT: lambda n, index: (n.src[0], index)}
 
 
 def reaching(bad: Mapping[UOp, NDArray], values: Mapping[UOp, Any],
