@@ -262,6 +262,8 @@ class LineSteps:
         inner = _inner(missing, env)
         values = dict(zip(inner, interp.evaluate(inner, env)))
         bad = {n for n, x in values.items() if is_bad(x, "nan").any()}
+        if not any(n in bad for _, n in line.values):  # nothing chose a constant that is NaN
+            bad -= {n for n in bad if n.op is ops.CONST}
         env.update({n: values[n] for n in missing})
         return _first_nan([n for n in inner if n in bad], {**env, **values}) if bad else None
 

@@ -20,7 +20,7 @@ import operator
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -277,15 +277,21 @@ class LineRecorder:
     def _visits_in(self, locs: Sequence[Location], function: UOp | None) -> list[LineVisit]:
         """Return the visits among locations that hold in a FUNCTION, or in an open graph."""
         visits = [loc for loc in locs if type(loc) is LineVisit]
-        owners, at = [0] if function is None else [], function
-        while at is not None and (closings := self.closings.get(at)):
-            owners += [closing.owner for closing in reversed(closings)]
-            at = closings[-1].derived_from
+        owners = [0] if function is None else []
+        for at in self._derived_from_all(function):
+            owners += [closing.owner for closing in reversed(self.closings.get(at, ()))]
         for owner in owners:
             held = [v for v in visits if v.owner == owner]
             if held:
                 return held
         return visits
+
+    def _derived_from_all(self, function: UOp | None) -> Iterator[UOp]:
+        """Yield a FUNCTION, the one that it was derived from, and so on."""
+        while function is not None:
+            yield function
+            closings = self.closings.get(function)
+            function = closings[-1].derived_from if closings else None
 
     def closing(self, sources: Sequence[UOp]) -> Any:
         self._open_closing = Closing(next(self._counter), sources)
@@ -343,6 +349,8 @@ class LineRecorder:
 
     def derived(self, function: UOp, of: UOp, slots: Mapping[int, int] | None, is_rule: bool
                 ) -> None:
+        if function is not of and function in self._derived_from_all(of):
+            return  # equal graphs are one FUNCTION, which may be made of what was made of it
         closings = self.closings.get(of)
         sources = closings[-1].sources if closings else ()
         if slots is not None:

@@ -72,10 +72,13 @@ def batched_while(condition: UOp, body: UOp, consts: Sequence[BatchedValue],
     batched_params = [p for p, c in zip(params, (*consts, *carries)) if c.batched]
     filled = dict(zip(batched_params, _fill_inactive(active, batched_params)))
     args = [filled.get(p, p) for p in params[:-1]]
-    stepped = inline_function(body, [*args, active])
-    still_active = build.and_(active, inline_function(condition, [*args[:n], *stepped])[0])
-    selected = [_select(active, a, b) if c.batched else a for a, b, c in zip(stepped, old, carries)]
-    step = build.function([*selected, still_active], len(params), body.arg.name)
+
+    def one_step() -> list[UOp]:
+        stepped = inline_function(body, [*args, active])
+        still_active = build.and_(active, inline_function(condition, [*args[:n], *stepped])[0])
+        return [*[_select(active, a, b) if c.batched else a
+                  for a, b, c in zip(stepped, old, carries)], still_active]
+    step = build_calls.body_function(one_step, len(params), body.arg.name)
     return build_calls.while_(goes_on, step, fixed, [*first, active_init], name, most)[:-1]
 
 

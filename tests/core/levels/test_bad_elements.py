@@ -41,6 +41,6 @@ def test_the_source_of_a_nan_has_a_nan_that_reaches_it(which: int, bad: list[boo
     operand, at = source
     assert np.isnan(values[operand][at])
     finite = {s: np.nan_to_num(v) for s, v in values.items() if s in node.src}
-    finite[operand] = finite[operand].copy()
+    finite[operand] = np.array(finite[operand])
     finite[operand][at] = np.nan  # this one alone
     assert np.isnan(interp.evaluate([node], finite)[0][index])
