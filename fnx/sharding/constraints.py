@@ -171,8 +171,9 @@ _docstr = DocTemplate(
 
 @_docstr()
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """Constrain the sharding of arrays. In a traced function an axis whose length the sharding does
-    not divide stays whole.
+    """Constrain the sharding of arrays.
+
+    In a traced function an axis whose length the sharding does not divide stays whole.
 
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
