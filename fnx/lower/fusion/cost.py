@@ -30,6 +30,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
+from fnx.lower.analysis.tuning import (
+    CACHE_BYTES_PER_CYCLE,
+    DRAM_BYTES_PER_CYCLE,
+    KERNEL_CYCLES,
+    MIN_LANES_GAIN,
+    STRIDED_COST,
+    TRANSPOSED_COST,
+    UNCACHED_BYTES,
+    VECTOR_BYTES,
+)
 from fnx.lower.analysis.workload import two_factors
 from fnx.lower.fusion.group import (
     MAX_SEARCH,
@@ -43,7 +53,6 @@ from fnx.lower.fusion.group import (
 )
 from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
 from fnx.lower.schedule.small_inner_dim import MAX_ROW_LENGTH
-from fnx.lower.schedule.statement_cost import STRIDED_COST, TRANSPOSED_COST
 
 _MAX_WEIGHT = 1 << 20
 MAX_SCALE_COST = 2     # arithmetic that only scales
@@ -194,12 +203,6 @@ def _skip_reshapes(node: UOp) -> UOp:
 # elements that a reduction may have to count as elementwise work
 MAX_REDUCE_TERMS = 4
 MIN_EXPANSION = 16                  # times as many bytes as the inputs of a value
-UNCACHED_BYTES = 4 << 20           # bytes that fit in no cache
-DRAM_BYTES_PER_CYCLE = 5         # between a core and memory
-CACHE_BYTES_PER_CYCLE = 32  # between a core and a cache
-VECTOR_BYTES = 64         # that one instruction computes, roughly
-KERNEL_CYCLES = 1000  # to start one more kernel, and to wait for its workers
-MIN_LANES_GAIN = 2  # by work in lanes that memory takes: scalars are computed while others wait
 MAX_NODES = 64                 # nodes that are examined
 
 _VIEW_OPS = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})

@@ -15,6 +15,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.tuning import CACHE_BYTES_PER_CYCLE, KERNEL_CYCLES, VECTOR_BYTES
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.group import Group
 
@@ -59,9 +60,9 @@ def shared_operands(reduction: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> lis
 def wastes_lanes(contraction: UOp, work: int) -> bool:
     """Whether an epilogue of so much work for each element costs more in lanes beyond the last
     axis than a buffer between would."""
-    lanes = cost.VECTOR_BYTES // contraction.dtype.itemsize
+    lanes = VECTOR_BYTES // contraction.dtype.itemsize
     width = next((n for n in reversed(contraction.shape) if n != 1), 1)
     idle = math.ceil(width / lanes) * lanes / width - 1
     vectors = math.prod(contraction.shape) / lanes
-    crossing = 2 * cost.nbytes(contraction) / cost.CACHE_BYTES_PER_CYCLE + cost.KERNEL_CYCLES
+    crossing = 2 * cost.nbytes(contraction) / CACHE_BYTES_PER_CYCLE + KERNEL_CYCLES
     return vectors * work * idle > crossing

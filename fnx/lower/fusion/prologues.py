@@ -16,12 +16,16 @@ from collections.abc import Mapping
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
-from fnx.lower.fusion.cost import KERNEL_CYCLES, VECTOR_BYTES, transfer_cycles
+from fnx.lower.analysis.tuning import (
+    KERNEL_CYCLES,
+    LINE_BYTES,
+    STRIDED_COST,
+    STRIDED_LANE_CYCLES,
+    VECTOR_BYTES,
+)
+from fnx.lower.fusion.cost import transfer_cycles
 from fnx.lower.fusion.group import Group, loops_of
 from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
-from fnx.lower.schedule.cost_model import STRIDED_LANE_CYCLES
-from fnx.lower.schedule.footprint import LINE_BYTES
-from fnx.lower.schedule.statement_cost import STRIDED_COST
 
 
 def is_profitable(node: UOp, group: Group, index: Tokens, varies: Mapping[UOp, int]) -> bool:

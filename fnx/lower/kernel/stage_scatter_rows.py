@@ -32,8 +32,8 @@ from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores
+from fnx.lower.analysis.tuning import WAYS
 from fnx.lower.analysis.workload import extent, is_static, itemsize, stride
-from fnx.lower.schedule.footprint import WAYS
 from fnx.lower.schedule.legality import ordered_ranges
 from fnx.lower.schedule.statement_cost import UNROLL
 

@@ -40,6 +40,7 @@ from fnx.core.ir import accessors, build, build_calls, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.target import Target
 from fnx.lower.analysis.memory import ALIGNMENT
+from fnx.lower.analysis.tuning import LAUNCH_CYCLES
 from fnx.lower.loops import strip_mine
 from fnx.lower.loops.induction_variables import use_loop_counters
 from fnx.lower.loops.loop_memory import (
@@ -147,17 +148,17 @@ class _LoopCost:
                 raise NotFusable("more than a kernel")
             kernel = _limit_steps(kernel) if self.assume_short else kernel
             single_thread = cost_model.single_thread_cycles(kernel, self.target)
-            return (cost_model.LAUNCH_CYCLES
+            return (LAUNCH_CYCLES
                     + min(single_thread, cost_model.kernel_cycles(kernel, self.target)),
                     single_thread)
         pairs = [self.cycles(s) for s in node.src if s.op not in (ops.SLOT, ops.SWAP)]
         if node.op is ops.BRANCH:
-            return max(a for a, _ in pairs) + cost_model.LAUNCH_CYCLES, max(b for _, b in pairs)
+            return max(a for a, _ in pairs) + LAUNCH_CYCLES, max(b for _, b in pairs)
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         if node.op is not ops.CMD_LOOP:
             return launched, fused
         trips = 1 if node.arg.trips is None else node.arg.trips  # the trip count is unknown
-        return trips * (launched + cost_model.LAUNCH_CYCLES), trips * fused
+        return trips * (launched + LAUNCH_CYCLES), trips * fused
 
     def step_cost(self, body: UOp) -> _LoopCost:
         """Return the cost model for a step: a kernel in a data-dependent loop is a strip of it."""
@@ -175,7 +176,7 @@ class _LoopCost:
         """Whether repeated COMMANDS take less time as a kernel."""
         pairs = [self.cycles(step) for step in steps]
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
-        return fused * MIN_SPEEDUP <= launched + cost_model.LAUNCH_CYCLES
+        return fused * MIN_SPEEDUP <= launched + LAUNCH_CYCLES
 
 
 def _limit_steps(kernel: UOp) -> UOp:

@@ -18,10 +18,11 @@ from fnx.core.ir import accessors, build, build_calls, dtypes, ops
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.tracing.trace import inline_function
-from fnx.lower.fusion.cost import VECTOR_BYTES, nbytes
+from fnx.lower.analysis.tuning import VECTOR_BYTES
+from fnx.lower.fusion.cost import nbytes
 
 # Run time limits of loop kernels, as nothing interrupts them: cycles as schedule/cost_model.py
-# predicts them, about 3 per nanosecond. A launch (cost.LAUNCH) is less than 1/1000 of each of
+# predicts them, about 3 per nanosecond. A launch (LAUNCH_CYCLES) is less than 1/1000 of each of
 # these.
 STRIP_CYCLES = 1 << 17    # of a strip: 40 us, in which work could be handed to a worker instead
 KERNEL_CYCLES = 1 << 21    # of a kernel with a known trip count: 0.7 ms

@@ -23,6 +23,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of
+from fnx.lower.analysis.tuning import PACK_COST, PACK_KERNEL_CYCLES, PAGE_BYTES
 from fnx.lower.analysis.workload import (
     extent,
     itemsize,
@@ -51,15 +52,7 @@ from fnx.lower.schedule.contraction import (
     work_of_each,
 )
 from fnx.lower.schedule.dot_tiling import dots_pay, fits_dots, schedule_dots
-from fnx.lower.schedule.footprint import (
-    PACK_COST,
-    PACK_KERNEL_CYCLES,
-    Factor,
-    Footprint,
-    Walk,
-    footprint,
-    product_cycles,
-)
+from fnx.lower.schedule.footprint import Factor, Footprint, Walk, footprint, product_cycles
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
@@ -86,8 +79,8 @@ _STRIDED_STORE_COST = 24  # cost of a strided store of a vector, in multiply-add
 # rows and terms from which laying out words for a matrix unit pays
 _MIN_UNIT_ROWS, _MIN_UNIT_TERMS = 4, 8
 _MIN_EPILOGUE_COST = 2  # epilogue cost from which the epilogue is rolled
-# most rows of a tile, from so many rows on; bytes of a page
-_MAX_STREAM_ROWS, _MIN_STREAMED_ROWS, _PAGE_BYTES = 8, 56, 4096
+# most rows of a tile, from so many rows on
+_MAX_STREAM_ROWS, _MIN_STREAMED_ROWS = 8, 56
 
 
 def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Transform]:
@@ -183,7 +176,7 @@ class ContractionTiling:
         is_read_once = self.width <= self.target.vector_lanes(self.itemsize)
         has_many_rows = volume(self.matmul.rows) > _MIN_STREAMED_ROWS
         return _MAX_STREAM_ROWS if has_many_rows and (
-            is_read_once or pitch and pitch % _PAGE_BYTES == 0) else MAX_TILE_ROWS
+            is_read_once or pitch and pitch % PAGE_BYTES == 0) else MAX_TILE_ROWS
 
     def _choose_unit(self) -> MatrixUnit | None:
         """Return the matrix unit to use, if there is enough work to pay for laying out register

@@ -36,25 +36,27 @@ from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import WORKER_KIND
 from fnx.core.support.target import Target
 from fnx.lower.analysis.conditions import INEQUALITIES, match_masked_reduce
+from fnx.lower.analysis.tuning import (
+    ADD_LATENCY,
+    ARITHMETIC_BITS,
+    BUSY_GROUPS,
+    CACHED_FRACTION,
+    DISPATCH_CYCLES,
+    ENDED_FRACTION,
+    L2_THROUGHPUT,
+    L3_BYTES,
+    LINE_BYTES,
+    LINE_CYCLES,
+    LOOP_CYCLES,
+    MEMORY_OVERHEAD,
+    STRIDED_COST,
+    STRIDED_LANE_CYCLES,
+    WARP_THREADS,
+)
 from fnx.lower.analysis.workload import extent, stride
-from fnx.lower.schedule.footprint import L3_BYTES, LINE_BYTES, LINE_CYCLES, footprint
+from fnx.lower.schedule.footprint import footprint
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
-
-# cycles of a command besides its kernel, on the thread that walks commands
-LAUNCH_CYCLES = 60
-_DISPATCH_CYCLES = 4000        # cycles to dispatch a kernel to workers and to learn that it is done
-_VECTOR_BITS = 512          # bits of vectors multiplied and added per cycle
-_ADD_LATENCY = 8            # additions in flight that hide the latency: two units, 4 cycles each
-_LOOP_CYCLES = 0.5          # cycles per iteration; overhead of memory accesses beside arithmetic
-_MEMORY_OVERHEAD = 1 / 8
-_STRIDED_LANE_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}  # instructions of a strided lane
-_L2_THROUGHPUT = 2.5       # of a line from the second-level cache, if there is no other work
-STRIDED_LANE_CYCLES = 8.0         # of a line that a strided lane waits for
-# of the memory cost, if the third level still holds it at the next call
-_CACHED_FRACTION = 0.25
-_ENDED_FRACTION = 0.5         # fraction of iterations run, of a loop that a condition ends
-_WARP_THREADS, _BUSY_GROUPS = 32, 128  # threads in lockstep; workgroups that keep a device busy
 
 
 def predict_cycles(kernel: UOp, schedule: Schedule, target: Target) -> float:
@@ -77,7 +79,7 @@ def predict_cycles(kernel: UOp, schedule: Schedule, target: Target) -> float:
 
 def kernel_cycles(kernel: UOp, target: Target) -> float:
     """Return the cycles of a scheduled kernel including its start: an EXEC of a program."""
-    return _DISPATCH_CYCLES + _kernel_cycles(kernel, target)
+    return DISPATCH_CYCLES + _kernel_cycles(kernel, target)
 
 
 def single_thread_cycles(kernel: UOp, target: Target) -> float:
@@ -96,16 +98,16 @@ def _kernel_cycles(kernel: UOp, target: Target) -> float:
     for s in nodes:
         if s.op in (ops.STORE, ops.STAGE, ops.REDUCE, ops.LOOP):
             statement = _Statement(s, order, target)
-            total += statement.cycles(previous) * _ENDED_FRACTION ** len(ended_ranges & s.ranges)
+            total += statement.cycles(previous) * ENDED_FRACTION ** len(ended_ranges & s.ranges)
             previous.append(statement)
 
     def kind_extent(kind: str) -> int:
         return math.prod([extent(r) for r in nodes if r.op is ops.RANGE and r.arg.kind == kind])
 
     threads, groups = kind_extent("THREAD"), kind_extent("GRID")
-    processors = target.cores if target.threads == 1 else _BUSY_GROUPS
+    processors = target.cores if target.threads == 1 else BUSY_GROUPS
     count = groups * kind_extent(WORKER_KIND)
-    return total / min(threads, _WARP_THREADS) * -(-count // processors) / count
+    return total / min(threads, WARP_THREADS) * -(-count // processors) / count
 
 
 def _drop_clamps(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -175,7 +177,7 @@ class _Statement:
                              for a in self.accesses if a.is_strided])
         line_cycles: float = sum(map(operator.mul, lines, LINE_CYCLES))
         return max(self._instructions() + line_cycles,
-                   lines[0] * _L2_THROUGHPUT) + strided_lines * STRIDED_LANE_CYCLES
+                   lines[0] * L2_THROUGHPUT) + strided_lines * STRIDED_LANE_CYCLES
 
     def _instructions(self) -> float:
         costs: dict[int, list[float]] = {}  # by loop depth: arithmetic, memory instructions
@@ -193,8 +195,8 @@ class _Statement:
         is_dependent_sum = self.node.op is ops.REDUCE and self.node.dtype.is_float and \
             self.loops and self.loops[-1] in bound_ranges(self.node)
         return sum([(max(computed, moved,
-                         _ADD_LATENCY if is_dependent_sum and depth == len(self.loops) else 0)
-                     + _LOOP_CYCLES + _MEMORY_OVERHEAD * moved)
+                         ADD_LATENCY if is_dependent_sum and depth == len(self.loops) else 0)
+                     + LOOP_CYCLES + MEMORY_OVERHEAD * moved)
                     * math.prod(map(extent, self.loops[:depth]))
                     for depth, (computed, moved) in costs.items()])
 
@@ -204,7 +206,7 @@ class _Statement:
         if access is None:
             return 1.0
         lanes = math.prod([extent(r) for r in ranges if r.arg.kind == "VEC"])
-        return _STRIDED_LANE_COST[n.op] * lanes if access.is_strided \
+        return STRIDED_COST[n.op] * lanes if access.is_strided \
             else 2.0 if access.crosses_lines else 1.0
 
     def _moves(self, n: UOp) -> bool:
@@ -249,7 +251,7 @@ class _Statement:
             depth -= 1
         lines = access.lines[depth] / LINE_BYTES * math.prod(map(extent, self.ranges[:depth]))
         is_cached = not depth and level == len(self.caches) - 1 and self._fits_cache[level][0]
-        return lines * _CACHED_FRACTION if is_cached else lines
+        return lines * CACHED_FRACTION if is_cached else lines
 
     def leaves(self, level: int, access: _Access, to: _Statement) -> bool:
         """Return whether a cache still holds what an access of another statement touches next."""
@@ -264,4 +266,4 @@ class _Statement:
 def _vector_cycles(n: UOp, ranges: Sequence[UOp]) -> float:
     """Return the cycles of an instruction."""
     lanes = math.prod([extent(r) for r in ranges if r.arg.kind == "VEC"])
-    return max(0.5, lanes * n.dtype.itemsize * 8 / _VECTOR_BITS)
+    return max(0.5, lanes * n.dtype.itemsize * 8 / ARITHMETIC_BITS)

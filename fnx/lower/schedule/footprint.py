@@ -17,19 +17,19 @@ from collections.abc import Iterable, Sequence
 
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
-
-LINE_BYTES, WAYS = 64, 8  # bytes of a cache line; associativity of a cache
-L3_BYTES = 16 << 20       # bytes of the third-level cache
-# Cycles of a line from the second-level cache, additional ones from the third level and from
-# memory: most of the latency overlaps with arithmetic. Fitted to 1,050 schedules of 34 products.
-LINE_CYCLES = 0.5, 0.25, 16.0
-# Latency of each level in cycles. Prefetchers ask for about 20 lines ahead; of lines further apart
-# than they follow, about 4 are in flight. Pages whose addresses are at hand, and cycles to look up
-# another.
-_LATENCY, _PREFETCHED, _IN_FLIGHT = (0, 14, 60, 250), 20, 4
-_FAR_BYTES, _PAGE_BYTES = 1024, 4096
-_PAGES, _PAGE_CYCLES = 64, 7
-PACK_COST, PACK_KERNEL_CYCLES = 3, 1000  # cost of a packed vector; of one more kernel
+from fnx.lower.analysis.tuning import (
+    FAR_BYTES,
+    IN_FLIGHT,
+    L3_BYTES,
+    LATENCY,
+    LINE_BYTES,
+    PACK_KERNEL_CYCLES,
+    PAGE_BYTES,
+    PAGE_CYCLES,
+    PAGES,
+    PREFETCHED,
+    WAYS,
+)
 
 
 class Footprint(Record):
@@ -47,7 +47,7 @@ class Footprint(Record):
     @property
     def pages(self) -> float:
         """The pages that its runs begin on."""
-        return self.runs * min(1.0, self.step / _PAGE_BYTES)
+        return self.runs * min(1.0, self.step / PAGE_BYTES)
 
     def occupied(self, cache: int) -> float:
         """Return the bytes of a cache that it occupies."""
@@ -55,10 +55,10 @@ class Footprint(Record):
 
     def cycles(self, level: int, misses_pages: bool) -> float:
         """Return the cycles that its lines take from a level: 0 is the first-level cache."""
-        far = self.runs if self.step >= _FAR_BYTES else 0
-        looked_up = self.pages * _PAGE_CYCLES if misses_pages else 0
-        return (self.lines - far) * _LATENCY[level] / _PREFETCHED + \
-            (far * _LATENCY[level] + looked_up) / _IN_FLIGHT
+        far = self.runs if self.step >= FAR_BYTES else 0
+        looked_up = self.pages * PAGE_CYCLES if misses_pages else 0
+        return (self.lines - far) * LATENCY[level] / PREFETCHED + \
+            (far * LATENCY[level] + looked_up) / IN_FLIGHT
 
 
 def footprint(loops: Iterable[tuple[int, int]], size: int, whole: float = math.inf) -> Footprint:
@@ -137,7 +137,7 @@ def tiles_cycles(left: Walk, right: Walk, blocks: int, target: Target) -> float:
     """
     at_tile, at_block, at_right = (_level(touched, target) for touched in (
         (left.tile, right.tile), (left.block, right.tile), (left.block, right.block)))
-    misses_pages = left.tile.pages + right.tile.pages > _PAGES
+    misses_pages = left.tile.pages + right.tile.pages > PAGES
     again = (left.tiles - 1) * right.tile.cycles(at_tile, misses_pages)
     return blocks * (right.tiles * (read_cycles(left, at_block, at_tile, misses_pages) + again)
                      + right.block.cycles(at_right, misses_pages))

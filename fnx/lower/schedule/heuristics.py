@@ -23,6 +23,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
+from fnx.lower.analysis.tuning import CHUNK_WORK
 from fnx.lower.analysis.workload import (
     extent,
     is_chain,
@@ -42,13 +43,7 @@ from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_ch
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
 from fnx.lower.schedule.small_inner_dim import transpose_in_registers
-from fnx.lower.schedule.statement_cost import (
-    BLOCK_SIDE,
-    CHUNK_WORK,
-    UNROLL,
-    StatementCost,
-    find_gap_range,
-)
+from fnx.lower.schedule.statement_cost import BLOCK_SIDE, UNROLL, StatementCost, find_gap_range
 from fnx.lower.schedule.tile_units import find_tile_unit, schedule_tile_unit
 from fnx.lower.schedule.unroll_and_jam import UnrollAndJam, find_unroll_and_jam
 

@@ -9,17 +9,13 @@ from collections.abc import Iterable
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, toposort
+from fnx.lower.analysis.tuning import CHUNK_WORK, PAIR_LANE_COST, STRIDED_COST, TRANSPOSED_COST
 from fnx.lower.analysis.workload import extent, is_static, iteration_ranges, stride, volume
 from fnx.lower.emit.shuffles import MAX_STRIDE, can_transpose
 from fnx.lower.schedule.small_inner_dim import crosses_rows, small_reduction_range
 
-CHUNK_WORK = 1 << 14  # additions (or equivalent work) that one parallel iteration should have
 BLOCK_SIDE = 16  # side of a transposed block: a cache line of float32
 UNROLL = 4
-_PAIR_LANE_COST = 6  # instructions to reduce lanes of (key, index) pairs with their other half
-TRANSPOSED_COST = 0.3  # cost of an element of a block that is transposed in registers
-# cost of a gather or scatter lane, in scalar accesses
-STRIDED_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}
 
 
 class StatementCost:
@@ -49,7 +45,7 @@ class StatementCost:
         """Return the approximate number of instructions with lanes along ``lane``."""
         total = 0.0
         if self.pair_results and lane in self.own_ranges:  # a horizontal reduction ends each result
-            total += self.pair_results * _PAIR_LANE_COST * (lanes.bit_length() - 1)
+            total += self.pair_results * PAIR_LANE_COST * (lanes.bit_length() - 1)
         for n, count in self.node_counts:
             if lane is None or lane not in iteration_ranges(n):
                 total += count

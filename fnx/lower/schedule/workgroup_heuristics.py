@@ -27,6 +27,7 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of, ranges_of
+from fnx.lower.analysis.tuning import BUSY_GROUPS
 from fnx.lower.analysis.workload import extent, itemsize, leaf_loads, stride, volume
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.contraction import Contraction
@@ -44,7 +45,6 @@ _TILES = (8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2),
 _SPARE_REGISTERS = 32       # registers of a thread with a tile, for addresses and temporaries;
                   # three times as many if an elementary function follows the sums:
 _EXPENSIVE_COST = 5         # ... an op that costs more than a division
-_BUSY_GROUPS = 128       # workgroups that keep a device busy
 _MAX_PADDING = 1.3       # most work of the tiles relative to the least, as tiles round up
 _MAX_CODE_LINES = 192      # most lines of code for the elements of a thread
 
@@ -122,7 +122,7 @@ def _choose_tile(kernel: UOp, matmul: Contraction, target: Target, knobs: Tuning
     default = next((tile for tile in tiles
                     if fits_registers(*tile, spare_registers)
                     and tile_count(*tile) <= _MAX_PADDING * min_tiles
-                    and block_count(*tile) >= min(_BUSY_GROUPS, block_count(2, 2))), (1, 1))
+                    and block_count(*tile) >= min(BUSY_GROUPS, block_count(2, 2))), (1, 1))
     return knobs.value("tile", default, lambda: tiles)
 
 

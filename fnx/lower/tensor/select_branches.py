@@ -26,7 +26,8 @@ from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.op_bodies import OpBodies, replace_results
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.tracing.trace import inline_function
-from fnx.lower.fusion.cost import KERNEL_CYCLES, VECTOR_BYTES, nbytes, transfer_cycles
+from fnx.lower.analysis.tuning import KERNEL_CYCLES, VECTOR_BYTES
+from fnx.lower.fusion.cost import nbytes, transfer_cycles
 
 _SOURCES = frozenset({ops.PARAM, ops.CONST, ops.IOTA})
 _VIEWS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.PAD, ops.SHRINK, ops.FLIP,

@@ -34,16 +34,9 @@ from fnx.core.ir import build, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
+from fnx.lower.analysis.tuning import LINE_BYTES, PACK_COST
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, source_index
-from fnx.lower.schedule.footprint import (
-    LINE_BYTES,
-    PACK_COST,
-    Factor,
-    Footprint,
-    Walk,
-    footprint,
-    product_cycles,
-)
+from fnx.lower.schedule.footprint import Factor, Footprint, Walk, footprint, product_cycles
 from fnx.lower.schedule.register_tiles import choose_register_tile
 
 _MAX_ROWS = 112    # rows from which a product packs its factors

@@ -1,0 +1,133 @@
+"""Tuned numbers: what the compiler assumes of machines when it compares costs.
+
+    tuning.LINE_CYCLES      (0.5, 0.25, 16.0), which the cost model reads
+    tuning.NUMBERS          name, value, unit, meaning and source of each
+
+They decide between schedules and between fusions, never what is computed. Facts of one target
+(vector width, caches, cores) are in core/support/target.py. The source says where a number is
+from, and a command that measures it if there is one. What they decide together is measured by
+``python -m tests.attack.regret``. ``scripts/count_numbers.py`` counts what is still
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fnx.core.ir import ops
+from fnx.core.support.record import Record
+
+T = TypeVar("T")
+
+
+class Number(Record):
+    """A tuned number, or several of a kind."""
+
+    name: str
+    value: Any
+    unit: str
+    meaning: str
+    source: str
+
+
+_numbers: list[Number] = []
+
+
+def _number(name: str, value: T, unit: str, meaning: str, source: str) -> T:
+    _numbers.append(Number(name, value, unit, meaning, source))
+    return value
+
+
+_MODEL = "estimate, as part of the cost model"
+_TYPICAL = "typical of processors"
+_HAND_OFF = "estimate; python benchmarks/hand_off.py measures it"
+
+# ---- starting kernels
+
+LAUNCH_CYCLES = _number(
+    "LAUNCH_CYCLES", 60, "cycles",
+    "of a command besides its kernel, on the thread that walks commands", _HAND_OFF)
+DISPATCH_CYCLES = _number(
+    "DISPATCH_CYCLES", 4000, "cycles",
+    "to dispatch a kernel to workers and to learn that it is done", _HAND_OFF)
+KERNEL_CYCLES = _number(
+    "KERNEL_CYCLES", 1000, "cycles",
+    "to start one more kernel in a program, and to wait for its workers", _HAND_OFF)
+PACK_KERNEL_CYCLES = _number(
+    "PACK_KERNEL_CYCLES", 1000, "cycles", "of one more kernel that packs a factor", _HAND_OFF)
+
+# ---- arithmetic
+
+ARITHMETIC_BITS = _number(
+    "ARITHMETIC_BITS", 512, "bits", "of vectors multiplied and added per cycle", _TYPICAL)
+VECTOR_BYTES = _number(
+    "VECTOR_BYTES", 64, "bytes", "that one instruction computes, roughly", _TYPICAL)
+ADD_LATENCY = _number(
+    "ADD_LATENCY", 8, "additions",
+    "in flight that hide the latency: two units, 4 cycles each", _TYPICAL)
+LOOP_CYCLES = _number("LOOP_CYCLES", 0.5, "cycles", "of an iteration of a loop", _MODEL)
+PAIR_LANE_COST = _number(
+    "PAIR_LANE_COST", 6, "instructions",
+    "to reduce lanes of (key, index) pairs with their other half", "estimate")
+MIN_LANES_GAIN = _number(
+    "MIN_LANES_GAIN", 2, "ratio",
+    "by which memory slows work in lanes: scalars are computed while others wait", _MODEL)
+
+# ---- memory instructions
+
+MEMORY_OVERHEAD = _number(
+    "MEMORY_OVERHEAD", 1 / 8, "cycles", "of a memory access beside arithmetic", _MODEL)
+STRIDED_COST = _number(
+    "STRIDED_COST", {ops.LOAD: 0.8, ops.STORE: 1.2}, "scalar accesses",
+    "of a lane of a gather or scatter", _MODEL)
+TRANSPOSED_COST = _number(
+    "TRANSPOSED_COST", 0.3, "instructions",
+    "of an element of a block that is transposed in registers", "estimate")
+PACK_COST = _number("PACK_COST", 3, "cycles", "of a packed vector", _MODEL)
+
+# ---- caches and memory
+
+LINE_BYTES = _number("LINE_BYTES", 64, "bytes", "of a cache line", _TYPICAL)
+WAYS = _number("WAYS", 8, "lines", "of a set: associativity of a cache", _TYPICAL)
+L3_BYTES = _number("L3_BYTES", 16 << 20, "bytes", "of the third-level cache", _TYPICAL)
+LINE_CYCLES = _number(
+    "LINE_CYCLES", (0.5, 0.25, 16.0), "cycles",
+    "of a line from the second-level cache, additional ones from the third level and from memory: "
+    "most of the latency overlaps with arithmetic", "fit to 1,050 schedules of 34 products")
+L2_THROUGHPUT = _number(
+    "L2_THROUGHPUT", 2.5, "cycles",
+    "of a line from the second-level cache, if there is no other work", _MODEL)
+STRIDED_LANE_CYCLES = _number(
+    "STRIDED_LANE_CYCLES", 8.0, "cycles", "of a line that a strided lane waits for", _MODEL)
+CACHED_FRACTION = _number(
+    "CACHED_FRACTION", 0.25, "ratio",
+    "of the memory cost, if the third level still holds it at the next call", _MODEL)
+LATENCY = _number(
+    "LATENCY", (0, 14, 60, 250), "cycles", "of a line from each level of memory", _TYPICAL)
+PREFETCHED = _number(
+    "PREFETCHED", 20, "lines", "ahead that prefetchers ask for", _MODEL)
+IN_FLIGHT = _number(
+    "IN_FLIGHT", 4, "lines", "in flight, further apart than prefetchers follow", _MODEL)
+FAR_BYTES = _number(
+    "FAR_BYTES", 1024, "bytes", "between lines from which prefetchers do not follow", _MODEL)
+PAGE_BYTES = _number("PAGE_BYTES", 4096, "bytes", "of a page", _TYPICAL)
+PAGES = _number("PAGES", 64, "pages", "whose addresses are at hand", _TYPICAL)
+PAGE_CYCLES = _number("PAGE_CYCLES", 7, "cycles", "to look up another page", _TYPICAL)
+UNCACHED_BYTES = _number("UNCACHED_BYTES", 4 << 20, "bytes", "that fit in no cache", _MODEL)
+DRAM_BYTES_PER_CYCLE = _number(
+    "DRAM_BYTES_PER_CYCLE", 5, "bytes", "a cycle between a core and memory", _MODEL)
+CACHE_BYTES_PER_CYCLE = _number(
+    "CACHE_BYTES_PER_CYCLE", 32, "bytes", "a cycle between a core and a cache", _TYPICAL)
+
+# ---- loops and sharing
+
+ENDED_FRACTION = _number(
+    "ENDED_FRACTION", 0.5, "ratio", "of iterations run, of a loop that a condition ends",
+    "the mean of a uniform end")
+CHUNK_WORK = _number(
+    "CHUNK_WORK", 1 << 14, "additions", "that one parallel iteration should have", _HAND_OFF)
+WARP_THREADS = _number("WARP_THREADS", 32, "threads", "of a GPU in lockstep", "typical of GPUs")
+BUSY_GROUPS = _number(
+    "BUSY_GROUPS", 128, "workgroups", "that keep a GPU busy", "typical of GPUs")
+
+NUMBERS = tuple(_numbers)
