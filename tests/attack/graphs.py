@@ -10,7 +10,8 @@ with several consumers; on its own or its gradient.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,10 +137,13 @@ def _dense(g: Graph) -> None:
     g.add(f"dense {n} {name}", (rows, n), lambda p, x: after(x @ p[w] + p[b]), i)
 
 
-def _elementwise(g: Graph) -> None:
-    i, name = g.pick(), g.rng.choice([*_UNARY])
-    f = _UNARY[name]
+def _applied(functions: Mapping[str, Step], g: Graph) -> None:
+    i, name = g.pick(), g.rng.choice([*functions])
+    f = functions[name]
     g.add(name, g.shapes[i], lambda p, x: f(x), i)
+
+
+_elementwise, _normalized = partial(_applied, _UNARY), partial(_applied, _NORMALS)
 
 
 def _residual(g: Graph) -> None:
@@ -151,12 +155,6 @@ def _residual(g: Graph) -> None:
     f, norm = _UNARY[name], _NORMALS[g.rng.choice([*_NORMALS])]
     g.add(f"residual {hidden} {name}", (rows, n),
           lambda p, x: x + f(norm(x) @ p[up]) @ p[down], i)
-
-
-def _normal(g: Graph) -> None:
-    i, name = g.pick(), g.rng.choice([*_NORMALS])
-    f = _NORMALS[name]
-    g.add(name, g.shapes[i], lambda p, x: f(x), i)
 
 
 def _combined(g: Graph) -> None:
@@ -302,5 +300,6 @@ def _scanned(g: Graph) -> None:
 
 
 _STEPS: Sequence[Callable[[Graph], None]] = (
-    _dense, _dense, _dense, _residual, _elementwise, _normal, _normal, _combined, _concatenated,
-    _columns, _shifted, _gathered, _one_hot, _masked, _reduced, _products, _transposed)
+    _dense, _dense, _dense, _residual, _elementwise, _normalized, _normalized, _combined,
+    _concatenated, _columns, _shifted, _gathered, _one_hot, _masked, _reduced, _products,
+    _transposed)

@@ -30,16 +30,21 @@ def steps_of(fn: UOp) -> list[KernelStep | ControlFlowStep]:
 AVX512 = Target("cpu", kind="host", vector_bits=512, vector_registers=32, cores=2)
 
 
-def tiled_kernels(fn: UOp, target: Target) -> list[UOp]:
-    """Return the kernels of ``fn`` as they are tiled for ``target``, which need not be here."""
-    kernels: list[UOp] = []
+def after_pass(name: str, fn: UOp, target: Target) -> list[Any]:
+    """Return what a pass makes of each kernel of ``fn`` for ``target``, which need not be here."""
+    results: list[Any] = []
 
     def collect(ran: PassTrace) -> None:
-        if ran.name == "privatize_stages":
-            kernels.extend(find_graphs(ran.after))
-
+        if ran.name == name:
+            results.append(ran.after)
     lower(fn, target, on_pass=collect)
-    return kernels
+    return results
+
+
+def tiled_kernels(fn: UOp, target: Target) -> list[UOp]:
+    """Return the kernels of ``fn`` as they are tiled for ``target``."""
+    return [kernel for state in after_pass("privatize_stages", fn, target)
+            for kernel in find_graphs(state)]
 
 
 def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],

@@ -218,7 +218,8 @@ def zeta(s: Expr, q: Expr) -> Expr:
 def _hurwitz(s: Expr, qs: Sequence[Expr]) -> Sequence[Expr]:
     """zeta(s, q) of each q >= 0: eight terms, then the Euler-Maclaurin tail.
 
-    The terms and the qs are axes of their own: a power is long code, which a loop repeats.
+    The terms and the qs are axes of their own: a power is long code, which a loop repeats. More
+    terms would be added in an order that the schedule decides.
     """
     which, s = _axis(len(qs), s), _repeat(len(qs), s)
     q = _repeat(len(qs), qs[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,15 @@ class Closing(Record):
     is_rule: bool = False
 
 
+def derivation(function: UOp | None, closings: Mapping[UOp, Sequence[Closing]]
+               ) -> Iterator[tuple[UOp, Sequence[Closing]]]:
+    """Yield a FUNCTION and how it was made, the one that it was derived from, and so on."""
+    while function is not None:
+        records = closings.get(function, ())
+        yield function, records
+        function = records[-1].derived_from if records else None
+
+
 Stops = Generator[Stop, None, Values]
 _Arguments = tuple[tuple[str, NDArray], ...]
 
@@ -138,22 +147,18 @@ class LineSteps:
     def origin_of(self, function: UOp) -> str:
         """Return "backward" of a backward pass, "rule" of a derivative rule of the user's, else "";
         of what is derived from these, too."""
-        at: UOp | None = function
-        while at is not None and (closing := self.closing_of(at)) is not None:
-            if closing.is_backward or closing.is_rule:
-                return "backward" if closing.is_backward else "rule"
-            at = closing.derived_from
+        for _, closings in derivation(function, self.closings):
+            if closings and (closings[-1].is_backward or closings[-1].is_rule):
+                return "backward" if closings[-1].is_backward else "rule"
         return ""
 
     def visits_in(self, function: UOp, visits: Sequence[LineVisit]) -> Sequence[LineVisit]:
         """Return those of a node's visits that hold in a FUNCTION."""
-        at: UOp | None = function
-        while at is not None and (closings := self.closings.get(at)):
+        for _, closings in derivation(function, self.closings):
             for closing in reversed(closings):
                 held = [v for v in visits if v.owner == closing.owner]
                 if held:
                     return held
-            at = closings[-1].derived_from
         return ()
 
     def plan_of(self, function: UOp) -> _Plan:

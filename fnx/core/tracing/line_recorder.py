@@ -20,7 +20,7 @@ import operator
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -30,7 +30,7 @@ from fnx.core.ir import build, ops
 from fnx.core.ir.cache import Cache
 from fnx.core.ir.derivations import new_forms
 from fnx.core.ir.uop import DerivativeLocation, UOp, interned_nodes
-from fnx.core.levels.line_steps import Closing
+from fnx.core.levels.line_steps import Closing, derivation
 from fnx.core.levels.visit import Visit
 from fnx.core.scope import scope
 from fnx.core.support.errors import Location, is_command, is_internal
@@ -278,20 +278,13 @@ class LineRecorder:
         """Return the visits among locations that hold in a FUNCTION, or in an open graph."""
         visits = [loc for loc in locs if type(loc) is LineVisit]
         owners = [0] if function is None else []
-        for at in self._derived_from_all(function):
-            owners += [closing.owner for closing in reversed(self.closings.get(at, ()))]
+        for _, closings in derivation(function, self.closings):
+            owners += [closing.owner for closing in reversed(closings)]
         for owner in owners:
             held = [v for v in visits if v.owner == owner]
             if held:
                 return held
         return visits
-
-    def _derived_from_all(self, function: UOp | None) -> Iterator[UOp]:
-        """Yield a FUNCTION, the one that it was derived from, and so on."""
-        while function is not None:
-            yield function
-            closings = self.closings.get(function)
-            function = closings[-1].derived_from if closings else None
 
     def closing(self, sources: Sequence[UOp]) -> Any:
         self._open_closing = Closing(next(self._counter), sources)
@@ -349,7 +342,7 @@ class LineRecorder:
 
     def derived(self, function: UOp, of: UOp, slots: Mapping[int, int] | None, is_rule: bool
                 ) -> None:
-        if function is not of and function in self._derived_from_all(of):
+        if function is not of and any(at is function for at, _ in derivation(of, self.closings)):
             return  # equal graphs are one FUNCTION, which may be made of what was made of it
         closings = self.closings.get(of)
         sources = closings[-1].sources if closings else ()

@@ -9,7 +9,7 @@ ones are in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
@@ -67,11 +67,8 @@ def _tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes
 def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
     """Return (rows, vectors) of the tiles that are not much worse than the best, which comes
     first."""
-    ranked = sorted((_tile_cycles(rows, columns, height, vectors * lanes, lanes), i,
-                     (height, vectors))
-                    for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
-    return [tile for cost, _, tile in ranked[:_MAX_ALTERNATIVES]
-            if cost < _MAX_COST_RATIO * ranked[0][0]]
+    return _best({(height, vectors): _tile_cycles(rows, columns, height, vectors * lanes, lanes)
+                  for height, vectors in _all_tiles(rows, target)})
 
 
 def dot_tiles(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
@@ -87,10 +84,15 @@ def dot_tiles(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     registers = target.vector_registers + 2
     fitting = [(r, c) for c in range(1, min(columns, _MAX_DOT_SIDE) + 1)
                for r in range(min(rows, _MAX_DOT_SIDE), 0, -1) if r * c + r + c <= registers]
-    costs = {tile: _tile_cycles(rows, columns, *tile, lanes=1) for tile in fitting}
-    ranked = sorted(fitting, key=costs.__getitem__)
+    return _best({tile: _tile_cycles(rows, columns, *tile, lanes=1) for tile in fitting})
+
+
+def _best(cost: Mapping[tuple[int, int], float]) -> list[tuple[int, int]]:
+    """Return the tiles that are not much worse than the best, which comes first; of equal ones the
+    first given."""
+    ranked = sorted(cost, key=cost.__getitem__)
     return [tile for tile in ranked[:_MAX_ALTERNATIVES]
-            if costs[tile] < _MAX_COST_RATIO * costs[ranked[0]]]
+            if cost[tile] < _MAX_COST_RATIO * cost[ranked[0]]]
 
 
 def _max_tile_rows(vectors: int, target: Target, max_rows: int = MAX_TILE_ROWS) -> int:

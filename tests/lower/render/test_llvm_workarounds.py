@@ -8,8 +8,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.support.target import Target
-from fnx.lower.pipeline import lower
+from tests.lower.steps import AVX512, after_pass
 
 
 @pytest.mark.parametrize("f", [
@@ -34,9 +33,6 @@ def test_the_integral_of_a_number() -> None:
 def test_lanes_beyond_a_row_are_a_masked_load(width: int) -> None:
     """Of a SELECT by constant lanes, LLVM makes a VEXPAND, which takes five times as long."""
     f, x = fnx.jit(lambda x: jnp.tanh((x * x).sum(-1))), jnp.ones((800, width))
-    texts: list[str] = []
-    lower(f.lower(x).simplified, Target("cpu", kind="host"), on_pass=lambda ran: texts.extend(
-        [str(ran.after)] if ran.name == "render" else []))
-    text = "".join(texts)
+    text, = after_pass("render", f.lower(x).simplified, AVX512)
     assert "@llvm.masked.load" in text and "select <16 x i1> <" not in text
     np.testing.assert_allclose(f(x), np.tanh(np.full(800, width, "f4")))
