@@ -41,7 +41,7 @@ _writing = threading.Lock()
 
 def parts() -> Iterator[Part]:
     """Return the name, Python arguments and environment variables of all parts."""
-    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--all-cases"]
     for device, laws in DEVICES.items():
         for name in laws:
             path = ROOT / "tests" / "laws" / (f"{name}.py" if "/" in name else f"test_{name}.py")

@@ -1,5 +1,8 @@
 """The environment of every test: spec checks at each level, and a cache of its own.
 
+A run draws some of the cases of slow tests and a third of the examples of hypothesis, others each
+time; ``--all-cases`` runs all of them.
+
 The object cache of a test run is one temporary directory that all workers of pytest-xdist share:
 tests of the cache are real, and the user's own cache is left alone.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import math
 import os
 import random
 import shutil
@@ -19,11 +23,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
 _STATES: dict[tuple[str, str], Any] = {}  # of random generators of test modules, as imported
 _SEED = "seed_of_fnx_tests"  # what workers are told
+_SHARE = 3  # one of so many examples that a test asks for is drawn
+_FEW = 4  # but at least so many
 
 if _OWNER not in os.environ:  # before fnx is imported, as its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
@@ -32,6 +38,8 @@ if _OWNER not in os.environ:  # before fnx is imported, as its configuration rea
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a shell's background jobs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # inherited by processes of tests
+
+gc.set_threshold(100_000, 20, 100)  # modules and items of the collection stay
 
 settings.register_profile("fnx", deadline=None, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -86,7 +94,8 @@ def own_disk_cache(tmp_path: Path) -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-cases", action="store_true",
-                     help="run all cases of a test, also where @pytest.mark.cases draws some")
+                     help="run all cases of a test, also where @pytest.mark.cases draws some, and "
+                     "all examples of hypothesis")
     parser.addoption("--update-golden", action="store_true",
                      help="write what golden tests see instead of comparing it")
 
@@ -123,10 +132,27 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("all_cases"):
+        _draw_examples(items)
+        if not any("[" in str(arg) for arg in config.args):
+            _draw_cases(config, items)
+
+
+def _draw_examples(items: list[pytest.Item]) -> None:
+    """Let hypothesis draw fewer examples than tests ask for. It reads the settings of a test from
+    this attribute, also in its own plugin of pytest."""
+    name = "_hypothesis_internal_use_settings"
+    functions = {getattr(item, "obj", None) for item in items}
+    for function in functions:
+        if is_hypothesis_test(function):
+            asked = getattr(function, name, settings.default)
+            count = max(math.ceil(asked.max_examples / _SHARE), min(asked.max_examples, _FEW))
+            setattr(function, name, settings(asked, max_examples=count))
+
+
+def _draw_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Draw cases of tests that are marked with ``cases``: each has others from run to run, as
     hypothesis has other examples. A case that is asked for by its name always runs."""
-    if config.getoption("all_cases") or any("[" in str(arg) for arg in config.args):
-        return
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("cases"):

@@ -154,6 +154,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return whole_programs
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("part", range(2))
 def test_programs_run_at_small_sizes(programs: ModuleType, part: int) -> None:
     """A sample; all programs were compared with JAX's values at both sizes."""

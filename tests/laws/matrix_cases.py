@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ def floats(out: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
+@cache
 def public_cases() -> tuple[list[Case], list[str]]:
     """Return the functions with a float argument and a float result, and the names of the
     others."""

@@ -132,9 +132,10 @@ def test_both_modes_agree_with_differences(seed: int) -> None:
 
 
 def test_many_kernels_are_derived() -> None:
-    assert sum(check(seed) for seed in range(25)) >= 9
+    assert sum(check(seed) for seed in range(8)) >= 3
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_gradients_batch_and_nest(seed: int) -> None:
     with override(x64=True):

@@ -56,7 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("work", [
     redefine, differentiate, keep_in_vain, batch, lambda i: ONE(jnp.ones(i + 1)),
     lambda i: jnp.ones(i + 1) * 2.5],

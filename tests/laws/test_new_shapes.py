@@ -81,7 +81,7 @@ def _moved(draw: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
 def test_kernels_of_numbers_that_coincide() -> None:
     """A kernel made when two lengths are equal also serves unequal ones, and vice versa."""
     draw = np.random.default_rng(5)
-    for _ in range(120):
+    for _ in range(60):
         f, operands = _moved(draw)
         np.testing.assert_array_equal(f(jnp, *map(jnp.asarray, operands)), f(np, *operands))
 

@@ -99,7 +99,7 @@ def test_imaginary_parts_that_a_real_result_cannot_have_are_ignored() -> None:
 
 @pytest.mark.parametrize("norm", [None, "ortho"])
 def test_cosine_transforms(norm: str | None) -> None:
-    for n in (1, 2, 3, 4, 7, 12):
+    for n in (1, 2, 3, 7, 12):
         x = numbers((3, n), False)
         close(fft.dct(jnp.asarray(x), norm=norm), scipy.fft.dct(x, norm=norm))
         close(fft.idct(jnp.asarray(x), norm=norm), scipy.fft.idct(x, norm=norm))

@@ -67,7 +67,7 @@ def derivatives_without() -> list[Any]:
         return [np.asarray(a) for a in derivatives(layer)]
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", ALL)
 def test_derivatives_are_the_same(name: str) -> None:
     with override(device=device_of(name)):

@@ -16,6 +16,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array import tree
+from fnx.core.support.config import override
 
 Pair = namedtuple("Pair", "a b")
 HERE = "tests.transforms.test_pickle"
@@ -72,14 +73,15 @@ def test_structures(k: int) -> None:
 def test_pullbacks(depth: int) -> None:
     def f(x: Any) -> Any:
         for _ in range(depth):
-            x = {"y": jnp.sin(x["y"])}
+            x = {"y": x["y"] / (1 + x["y"])}
         return x
 
-    _, pull = fnx.vjp(f, {"y": jnp.asarray(np.float32([0.1, 0.2]))})
-    want, = pull({"y": jnp.ones(2)})
-    for again in (pickle.loads(pickle.dumps(pull)), copy.deepcopy(pull)):
-        got, = again({"y": jnp.ones(2)})
-        np.testing.assert_array_equal(got["y"], want["y"])
+    with override(device="interp"):
+        _, pull = fnx.vjp(f, {"y": jnp.asarray(np.float32([0.1, 0.2]))})
+        want, = pull({"y": jnp.ones(2)})
+        for again in (pickle.loads(pickle.dumps(pull)), copy.deepcopy(pull)):
+            got, = again({"y": jnp.ones(2)})
+            np.testing.assert_array_equal(got["y"], want["y"])
 
 
 def pool() -> None:

@@ -120,7 +120,7 @@ def test_kernels_of_a_level_mean_what_the_interpreter_says(level: str, name: str
 
 
 def test_programs_of_a_level_mean_the_same_in_every_way(level: str) -> None:
-    counts, wrong = attack(first=31_000 + 100 * LEVELS.index(level), count=12, seconds=20)
+    counts, wrong = attack(first=31_000 + 100 * LEVELS.index(level), count=5, seconds=20)
     assert not wrong
     assert counts["differentiated"] + counts["ran"] > 0
 
@@ -174,13 +174,13 @@ def test_changing_the_level_compiles_again() -> None:
 def test_all_kernels_compile_and_call_nothing(target: Target) -> None:
     device: Any = type("Elsewhere", (), {"target": target})
     count = 0
-    for found in collected(12, seed=3):
+    for found in collected(6, seed=3):
         for kernel, code in lower(preprocess(found.fn, device), target).code.items():
             if kernel.op in (ops.KERNEL, ops.SORT):
                 data = binding.compile_ir(code.text(), target)
                 assert object_files.undefined_symbols(data) <= object_files.ALLOWED, found.name
                 count += 1
-    assert count > 12
+    assert count > 6
 
 
 def test_neon_has_vectors_of_its_own() -> None:

@@ -133,6 +133,7 @@ def test_gammaln_of_float32_below_zero() -> None:
     np.testing.assert_allclose(special.gammaln(x), [*want, np.inf, np.inf], 2e-7)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("whole", [1.0, 2.0, 5.0])
 def test_slopes_of_incomplete_functions_at_whole_parameters(whole: float) -> None:
     """There the continued fractions terminate, and those of the derivatives do not."""

@@ -45,6 +45,7 @@ def newton(a: fnx.Array) -> fnx.Array:
     return lax.while_loop(goes_on, step, (a, jnp.zeros_like(a)))[0]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("a", [0.5, 2.0, 100.0])
 def test_orders_1_to_3_of_newtons_square_root(a: float) -> None:
     reverse, forward = fnx.grad(newton), lambda a: fnx.jvp(newton, (a,), (1.0,))[1]
@@ -100,6 +101,7 @@ def test_any_number_of_steps(n: int) -> None:
                                slope_by_hand(1.3, n, rate), rtol=1e-10)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("n", [0, 33])
 def test_the_loops_of_a_derivative_are_differentiated_again(n: int) -> None:
     """The loop ends within a block, where each state is saved, so a second derivative costs no more

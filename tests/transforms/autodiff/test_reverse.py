@@ -198,7 +198,7 @@ def test_derived_forms_die_with_their_body() -> None:
     derive(-1)
     gc.collect()
     before = live_nodes()
-    for i in range(100):
+    for i in range(60):
         derive(i)
     gc.collect()
     assert live_nodes() < before + 50  # caches shared with other tests may gain or lose a few

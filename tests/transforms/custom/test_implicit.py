@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,21 +20,28 @@ from fnx.scipy.sparse.linalg import bicgstab, cg, gmres
 X = np.linspace(0.5, 2, 4).astype("f4")
 
 
-def words(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol: float = 1e-4) -> None:
-    """Check that all orders of modes agree with another spelling of the same function.
+MODES: dict[str, Callable[..., Any]] = {
+    "value": lambda f: f, "grad": fnx.grad, "jit grad": lambda f: fnx.jit(fnx.grad(f)),
+    "jvp": lambda f: lambda x: fnx.jvp(f, (x,), (2.0,))[1],
+    "grad grad": lambda f: fnx.grad(fnx.grad(f)),
+    "jit grad grad": lambda f: fnx.jit(fnx.grad(fnx.grad(f))),
+    "jvp grad": lambda f: lambda x: fnx.jvp(fnx.grad(f), (x,), (2.0,))[1],
+    "grad jvp": lambda f: fnx.grad(lambda x: fnx.jvp(f, (x,), (2.0,))[1])}
+
+
+def words(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol: float = 1e-4,
+          modes: Iterable[str] = MODES) -> None:
+    """Check that orders of modes agree with another spelling of the same function.
 
     The interpreter computes them, as the subject is what the modes derive.
     """
     with override(device="interp"):
-        _compare_modes(f, want, x, rtol)
+        _compare_modes(f, want, x, rtol, modes)
 
 
-def _compare_modes(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol: float) -> None:
-    for d in (lambda f: f, fnx.grad, lambda f: fnx.jit(fnx.grad(f)),
-              lambda f: lambda x: fnx.jvp(f, (x,), (2.0,))[1],
-              lambda f: fnx.grad(fnx.grad(f)), lambda f: fnx.jit(fnx.grad(fnx.grad(f))),
-              lambda f: lambda x: fnx.jvp(fnx.grad(f), (x,), (2.0,))[1],
-              lambda f: fnx.grad(lambda x: fnx.jvp(f, (x,), (2.0,))[1])):
+def _compare_modes(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol: float,
+                   modes: Iterable[str] = MODES) -> None:
+    for d in map(MODES.__getitem__, modes):
         np.testing.assert_allclose(d(f)(x), d(want)(x), rtol=rtol, atol=1e-5)
         xs = jnp.stack([x, x + 0.25])
         np.testing.assert_allclose(fnx.vmap(d(f))(xs), fnx.vmap(d(want))(xs), rtol=rtol,
@@ -127,13 +134,16 @@ def solved(a: Any, b: Any) -> Any:
     return fnx.lax.custom_linear_solve(lambda x: a @ x, b, eliminate, eliminate)
 
 
-def test_linear_solve_reaches_the_matrix_and_the_right_side() -> None:
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("mode", MODES)
+def test_linear_solve_reaches_the_matrix_and_the_right_side(mode: str) -> None:
     b = X[:3]
     np.testing.assert_allclose(solved(A, b), np.linalg.solve(A, b), rtol=1e-5)
 
     def through(solve: Any) -> Any:
         return lambda t: (solve(A * t + jnp.eye(3), jnp.sin(t * b)) ** 2).sum()
-    words(through(solved), through(lambda a, b: eliminate(lambda x: a @ x, b)), 1.25, 1e-3)
+    words(through(solved), through(lambda a, b: eliminate(lambda x: a @ x, b)), 1.25, 1e-3,
+          [mode])
 
 
 def test_a_symmetric_system_and_one_without_a_transpose() -> None:
