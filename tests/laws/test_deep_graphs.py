@@ -93,6 +93,7 @@ def node() -> Iterator[UOp]:
     yield made
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("walk", WALKS)
 def test_walks(walk: str, node: UOp) -> None:
     assert WALKS[walk](node)

@@ -252,6 +252,7 @@ def mismatches(f: Make, meaning: Callable[..., Any], points: Sequence[Sequence[f
     return bad
 
 
+@pytest.mark.cases(35)
 @pytest.mark.parametrize("name", sorted(UNARY))
 def test_unary(name: str) -> None:
     bad = mismatches(rows()[name].build, UNARY[name], [(x,) for x in POINTS], (1,),
@@ -259,6 +260,7 @@ def test_unary(name: str) -> None:
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.cases(28)
 @pytest.mark.parametrize("direction", DIRECTIONS, ids=str)
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_binary(name: str, direction: tuple[int, int]) -> None:
@@ -379,6 +381,7 @@ READS: dict[str, tuple[Callable[[Any, Any], Any], list[float], list[float]]] = {
 }
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", READS)
 def test_both_modes_agree_at_indices_outside(name: str) -> None:
     read, along, back = READS[name]

@@ -208,6 +208,7 @@ def run_scheduled(seed: int) -> bool:
     return True
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("part", range(4))
 def test_a_schedule_is_refused_or_changes_nothing(part: int) -> None:
     assert sum(run_scheduled(seed) for seed in range(25 * part, 25 * part + 25)) >= 1

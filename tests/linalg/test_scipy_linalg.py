@@ -158,6 +158,7 @@ def test_exponentials_of_any_size(scale: float) -> None:
     assert np.isnan(ours.expm(np.eye(2) * 1e9)).all()
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", ["expm", "polar", "polar tall", "sylvester", "lu_solve"])
 def test_derivatives(name: str) -> None:
     f: dict[str, Any] = {

@@ -56,6 +56,7 @@ def test_short_time_transforms(options: dict[str, Any], float64: None) -> None:
         np.testing.assert_allclose(found[:100], want, atol=1e-10)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_densities(options: dict[str, Any], float64: None) -> None:
     for average in ("mean", "median"):

@@ -16,7 +16,6 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array import tree
-from fnx.core.support.config import override
 
 Pair = namedtuple("Pair", "a b")
 HERE = "tests.transforms.test_pickle"
@@ -72,16 +71,15 @@ def test_structures(k: int) -> None:
 @pytest.mark.parametrize("depth", [1, 1100])
 def test_pullbacks(depth: int) -> None:
     def f(x: Any) -> Any:
-        for _ in range(depth):
-            x = {"y": x["y"] / (1 + x["y"])}
+        for i in range(depth):
+            x = {"y": x["y"] * 1.001 if i % 100 else jnp.sin(x["y"])}
         return x
 
-    with override(device="interp"):
-        _, pull = fnx.vjp(f, {"y": jnp.asarray(np.float32([0.1, 0.2]))})
-        want, = pull({"y": jnp.ones(2)})
-        for again in (pickle.loads(pickle.dumps(pull)), copy.deepcopy(pull)):
-            got, = again({"y": jnp.ones(2)})
-            np.testing.assert_array_equal(got["y"], want["y"])
+    _, pull = fnx.vjp(f, {"y": jnp.asarray(np.float32([0.1, 0.2]))})
+    want, = pull({"y": jnp.ones(2)})
+    for again in (pickle.loads(pickle.dumps(pull)), copy.deepcopy(pull)):
+        got, = again({"y": jnp.ones(2)})
+        np.testing.assert_array_equal(got["y"], want["y"])
 
 
 def pool() -> None:

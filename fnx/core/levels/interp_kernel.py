@@ -32,7 +32,7 @@ from fnx.core.ir import accessors, dtypes, low_precision, matrix_units, numpy_se
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import arg_reduce, combine, reduce_array, reduce_at
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.levels.interp_loop import LoopState, stores_sharing_loops
+from fnx.core.levels.interp_loop import LoopState, group_by_loops
 from fnx.core.levels.iteration_windows import WindowBounds, iter_windows
 from fnx.core.support.errors import KernelError
 
@@ -57,8 +57,8 @@ def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any],
     """
     loops: NodeValues = {}
     with np.errstate(all="ignore"):
-        for store in kernel.src:
-            _StoreRun(store, kernel, buffers, scalars, loops, watch).run()
+        for store, group in zip(kernel.src, group_by_loops(kernel)):
+            _StoreRun(store, group, kernel, buffers, scalars, loops, watch).run()
 
 
 def extent(node: UOp, scalars: Sequence[Any]) -> int:
@@ -81,15 +81,15 @@ def eval_node(node: UOp, values: Mapping[UOp, Any]) -> Any:
 class _StoreRun:
     """One STORE of a running kernel."""
 
-    def __init__(self, store: UOp, kernel: UOp, buffers: Sequence[NDArray],
+    def __init__(self, store: UOp, group: list[UOp], kernel: UOp, buffers: Sequence[NDArray],
                  scalars: Sequence[Any], loops: NodeValues, watch: Watch | None = None) -> None:
         self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
         self.watch = watch
         nodes = toposort([store])
-        shared = toposort(stores_sharing_loops(store, kernel))  # these STOREs share LOOPs and axes
+        shared = nodes if len(group) == 1 else toposort(group)  # these STOREs share LOOPs and axes
         self.steps: dict[UOp, list[UOp]] = {n: [] for n in shared if n.op is ops.LOOP}
         self.carries = [n for n in shared if n.op is ops.CARRY]
-        self.open = accessors.carry_dependences(shared)
+        self.open = accessors.carry_dependences(shared) if self.carries else {}
         for n in shared:
             if n.op is ops.PER_ITERATION and n.src[1] in self.steps:
                 self.steps[n.src[1]].append(n.src[0])
@@ -309,6 +309,8 @@ class _StoreRun:
     def _active_mask(self, roots: Sequence[UOp], values: NodeValues) -> NDArray | None:
         """Return where all loops are active whose PER_ITERATIONs the roots read; None:
         everywhere."""
+        if not self.steps:
+            return None
         out: NDArray | None = None
         for step in toposort(roots, stop=lambda n: n.op is ops.PER_ITERATION):
             if step.op is ops.PER_ITERATION:

@@ -75,12 +75,18 @@ class LoopState:
         return out
 
 
-def stores_sharing_loops(store: UOp, kernel: UOp) -> list[UOp]:
-    """Return a STORE and those that share a LOOP with it, directly or transitively."""
-    loops = {s: {n for n in toposort([s]) if n.op is ops.LOOP} for s in kernel.src}
-    group, group_loops = [store], set(loops[store])
-    while more := [s for s in kernel.src
-                   if s not in group and not group_loops.isdisjoint(loops[s])]:
-        group += more
-        group_loops.update(*[loops[s] for s in more])
-    return [s for s in kernel.src if s in group]
+def group_by_loops(kernel: UOp) -> list[list[UOp]]:
+    """Return for each STORE of a KERNEL the STOREs that share a LOOP with it, directly or
+    transitively, and itself."""
+    if len(kernel.src) == 1:
+        return [list(kernel.src)]
+    groups = [[i] for i in range(len(kernel.src))]
+    first: dict[UOp, int] = {}  # LOOP -> the first STORE that contains it
+    for i, store in enumerate(kernel.src):
+        for loop in (n for n in toposort([store]) if n.op is ops.LOOP):
+            group, earlier = groups[i], groups[first.setdefault(loop, i)]
+            if group is not earlier:
+                earlier += group
+                for j in group:
+                    groups[j] = earlier
+    return [[kernel.src[j] for j in sorted(group)] for group in groups]

@@ -232,6 +232,7 @@ def seeing(f: Function) -> Function:
     return lambda q, k, v, g, seen: attended(lambda q, k, v: f(q, k, v, seen))(q, k, v, g)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("f, device", [(where_seen, "cpu"), (where_hidden, "interp")])
 @pytest.mark.parametrize("name", DATA)
 def test_masks_that_are_data_end_loops_behind_what_they_leave(
@@ -293,7 +294,7 @@ def test_of_gradients_three_kernels_go_by_blocks() -> None:
 HEADS = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 @pytest.mark.parametrize("f", [by_einsum, plain, by_logsumexp, window, batched],
                          ids=lambda f: f.__name__)
@@ -316,7 +317,7 @@ def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
         agree(attended(f), args, "cpu", 2e-5)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("operand, at", [(0, 3), (1, 70), (1, 96), (2, 96), (3, 40)])
 def test_one_kernel_is_finite_where_two_are(
@@ -582,6 +583,7 @@ def test_what_would_fill_memory_may_take_longer(monkeypatch: pytest.MonkeyPatch)
     assert "predicted to take" in priced(f, shapes)[0]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("heads", [3, 7])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_bits_are_those_of_two_workers(workers: int, heads: int) -> None:

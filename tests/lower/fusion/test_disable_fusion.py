@@ -67,7 +67,7 @@ def test_a_call_has_the_kernels_of_its_setting() -> None:
     assert lowered.text("kernels").count("kernel ") == 2  # also if it is read later
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kind", FUSIONS)
 def test_every_kind_computes_the_same(kind: str) -> None:
     def f(x: Any, w: Any, v: Any) -> Any:

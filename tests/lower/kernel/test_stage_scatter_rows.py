@@ -65,6 +65,7 @@ def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:
         assert is_staged(f, *args) == (rows >= MANY and width != (65,))
 
 
+@pytest.mark.cases(7)
 @pytest.mark.parametrize(("how", "dtype"), [
     (how, dtype) for how in ["add", "max", "min", "multiply", "set"]
     for dtype in ["bool", "int8", "int32", "float16", "bfloat16", "float32"]

@@ -64,6 +64,7 @@ def test_what_is_found_computes_the_same(name: str) -> None:
     assert "found by search" not in fnx.jit(f).lower(*args).text("schedules")
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("target", [
     Target("cpu"), Target("cpu", vector_bits=128, vector_registers=16)], ids=["wide", "narrow"])

@@ -66,7 +66,7 @@ def test_lines_give_the_values_of_the_interpreter(seed: int, tmp_path: Path) -> 
                 np.testing.assert_allclose(each[0], want[name], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.cases(28)
+@pytest.mark.cases(10)
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_derivatives_of_lines_are_those_of_the_interpreter(seed: int, tmp_path: Path) -> None:
     text, variables = source(seed)
