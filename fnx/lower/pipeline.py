@@ -19,13 +19,14 @@ reports to ``on_pass``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real sort_by_network
-plan_fft conv_input_gradient_to_contraction push_slice_through_reduce select_branches drop_stand_ins
-two_pass_scan simplify fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather
-fuse_argreduce attention split_reduction split_concat_by_buffer_limit unique_results kernelize
-ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
-split_index_sets row_epilogues runtime_extents canonicalize choose tile split_global
-overlap_collectives memory commands loop_kernels guarded_commands'
+'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real select_from_sort
+sort_by_network plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
+select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel fold_transposes
+fold_comparisons one_hot_to_gather fuse_argreduce attention split_reduction
+split_concat_by_buffer_limit unique_results kernelize ranges fold_slices promote_to_compute_dtype
+hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues runtime_extents
+canonicalize choose tile split_global overlap_collectives memory commands loop_kernels
+guarded_commands'
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ collectives_to_callbacks = lazy_import("fnx.lower.tensor.collectives_to_callback
 complex_to_real = lazy_import("fnx.lower.tensor.complex_to_real", "complex_to_real")
 conv_input_gradient_to_contraction = lazy_import(
     "fnx.lower.tensor.conv_input_gradient_to_contraction", "conv_input_gradient_to_contraction")
+select_from_sort = lazy_import("fnx.lower.tensor.select_from_sort", "select_from_sort")
 sort_by_network = lazy_import("fnx.lower.tensor.sort_by_network", "sort_by_network")
 plan_fft = lazy_import("fnx.lower.tensor.plan_fft", "plan_fft")
 push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
@@ -158,6 +160,12 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
             return work
     kernel, scalars = generalize(kernel, work.fixed_lengths)
     return work.replace(kernel=kernel, scalars=scalars, schedule=schedule)
+
+
+@wraps(select_from_sort)
+def select_ends(fn: UOp, target: Target) -> UOp:
+    is_remote = TARGET_LOWERINGS[target.kind].is_remote
+    return lift_to_bodies(partial(select_from_sort, is_remote=is_remote))(fn, target)
 
 
 @wraps(plan_fft)
@@ -249,6 +257,8 @@ TENSOR_PASSES = (
     Pass("interleave_linalg", lift_to_bodies(interleave_linalg), "tensor", "tensor",
          features=frozenset({ops.LINALG}), takes_target=True),
     Pass("complex_to_real", complex_to_real, "tensor", "tensor", features=COMPLEX),
+    Pass("select_from_sort", select_ends, "tensor", "tensor", features=frozenset({ops.SORT}),
+         takes_target=True),
     Pass("sort_by_network", only_if("is_remote", lift_to_bodies(sort_by_network)), "tensor",
          "tensor", features=frozenset({ops.SORT}), takes_target=True),
     Pass("plan_fft", plan_transforms, "tensor", "tensor", features=frozenset({ops.FFT}),

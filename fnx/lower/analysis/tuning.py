@@ -56,6 +56,21 @@ KERNEL_CYCLES = _number(
 PACK_KERNEL_CYCLES = _number(
     "PACK_KERNEL_CYCLES", 1000, "cycles", "of one more kernel that packs a factor", _HAND_OFF)
 
+# ---- sorts
+
+DIGIT_INSTRUCTIONS = _number(
+    "DIGIT_INSTRUCTIONS", 16, "instructions",
+    "per element of a pass over one digit of a radix sort, with its share of the histogram",
+    "counted in lower/emit/sorting.py")
+RANK_INSTRUCTIONS = _number(
+    "RANK_INSTRUCTIONS", 3, "instructions",
+    "per vector and element that is compared with it, of a row that is ranked",
+    "counted in lower/emit/sorting.py")
+SELECT_INSTRUCTIONS = _number(
+    "SELECT_INSTRUCTIONS", 12, "instructions",
+    "per vector of keys, of a step that selects the next element of each row",
+    "counted in the kernel of lower/tensor/select_from_sort.py")
+
 # ---- arithmetic
 
 ARITHMETIC_BITS = _number(

@@ -58,7 +58,7 @@ def _sorted(node: UOp, operands: Sequence[UOp]) -> list[UOp]:
     m = _padded(n)
     flat = [build.reshape(x, (rows, n)) for x in operands]
     keys = [build.reshape(build.pad(k, [(0, 0), (0, m - n)], k.dtype.limits[1]), (rows * m,))
-            for k in map(_key, flat[:arg.n_keys])]
+            for k in map(sort_key, flat[:arg.n_keys])]
     position = Expr(build.iota(rows * m)) & (m - 1)
     state = [*keys, position.node]
 
@@ -81,13 +81,22 @@ def _sorted(node: UOp, operands: Sequence[UOp]) -> list[UOp]:
             for i in arg.outputs]
 
 
+def network_steps(n: int) -> int:
+    """Return the number of steps that sort rows of n elements.
+
+    >>> network_steps(100)
+    28
+    """
+    levels = (n - 1).bit_length()
+    return levels * (levels + 1) // 2
+
+
 def _network(m: int) -> tuple[UOp, UOp]:
     """Return for each step how far compared elements are apart, and the length of sorted blocks.
 
     Blocks of 2, 4 ... m; within one of them, distances of half of it, a quarter ... 1.
     """
-    levels = m.bit_length() - 1
-    length = levels * (levels + 1) // 2
+    levels, length = m.bit_length() - 1, network_steps(m)
     step, level = (Expr(build.expand(build.reshape(build.iota(count), shape), (length, levels)))
                    for count, shape in ((length, (length, 1)), (levels, (1, levels))))
     first = level * (level + 1) // 2  # the step with which a level begins
@@ -99,7 +108,7 @@ def _network(m: int) -> tuple[UOp, UOp]:
     return (one << rest).node, (one << number).node
 
 
-def _key(x: UOp) -> UOp:
+def sort_key(x: UOp) -> UOp:
     """Return unsigned integers of the order of an operand: NaNs are last, and zeros are equal."""
     if x.dtype.kind in ("bool", "uint"):
         return x if x.dtype.itemsize == 8 else build.cast(x, dtypes.uint32)

@@ -1,0 +1,80 @@
+"""Sorts whose ends are read become steps of a selection, with the same elements in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.levels import interp
+from fnx.core.support.config import override
+from fnx.core.support.target import Target
+from fnx.lower.tensor.select_from_sort import select_from_sort
+
+PROGRAMS: dict[str, Callable[[Any, int], Any]] = {
+    "first": lambda x, k: jnp.sort(x)[:, :k],
+    "last": lambda x, k: jnp.sort(x)[:, -k:],
+    "indices": lambda x, k: jnp.argsort(x)[:, :k],
+    "descending": lambda x, k: jnp.argsort(x, descending=True)[:, :k],
+    "pairs": lambda x, k: lax.sort_key_val(x, -x)[1][:, :k],
+    "axis": lambda x, k: jnp.sort(x.T, axis=0)[:k],
+    "top_k": lambda x, k: lax.top_k(x, k),
+    "two slices": lambda x, k: (jnp.sort(x)[:, :1], jnp.argsort(x)[:, 1:k])}
+DTYPES = ("float32", "float16", "int8", "uint32", "int32", "int64", "float64")
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 2.0)
+
+
+def before(f: Any, *args: Any) -> UOp:
+    with override(device="null"):
+        runs = fnx.jit(f).lower(*args).passes
+    fn = next(run for run in runs if run.name == "select_from_sort").before
+    assert isinstance(fn, UOp)
+    return fn
+
+
+def evaluated(fn: UOp, *args: Any) -> list[Any]:
+    slots = {n: np.asarray(args[n.arg.slot]) for n in toposort(fn.src) if n.op is ops.PARAM}
+    with np.errstate(all="ignore"):
+        return interp.evaluate(fn.src, slots)
+
+
+@given(st.sampled_from(sorted(PROGRAMS)), st.sampled_from(DTYPES), st.integers(2, 4),
+       st.integers(1, 5), st.integers(8, 60), st.integers(0, 99))
+@settings(max_examples=25)
+def test_the_ends_of_a_row_are_what_the_sort_has(program: str, dtype: str, k: int, rows: int,
+                                                 n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    limits = np.iinfo(dtype) if "int" in dtype else None
+    values = SPECIAL if limits is None else (limits.min, limits.max, 0, 1, 2, 3)
+    x = jnp.asarray(np.asarray(values)[rng.integers(0, len(values), (rows, n))], dtype=dtype)
+    fn = before(lambda x: PROGRAMS[program](x, k), x)
+    selected = select_from_sort(fn, Target("cpu", kind="gpu"), is_remote=True)
+    assert not any(n.op is ops.SORT for n in toposort(selected.src))
+    for a, b in zip(evaluated(selected, x), evaluated(fn, x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: jnp.sort(x), lambda x: jnp.sort(x)[:, 100], lambda x: jnp.sort(x)[:, -150:],
+    lambda x: jnp.median(x, axis=1), lambda x: (jnp.sort(x)[:, :3], jnp.sort(x)[:, -3:]),
+    lambda x: jnp.sort(x).reshape(-1)[:3], lambda x: jnp.sort(x + 1j)[:, :2]])
+def test_a_sort_stays_whose_middle_or_most_is_read(f: Any) -> None:
+    fn = before(f, jnp.ones((4, 200)))
+    assert select_from_sort(fn, Target("cpu"), is_remote=False) is fn
+
+
+def test_a_row_is_selected_from_only_while_that_is_cheaper() -> None:
+    def selects(n: int, k: int) -> bool:
+        fn = before(lambda x: jnp.sort(x)[:, -k:], jnp.ones((4, n)))
+        return select_from_sort(fn, Target("cpu", vector_bits=256), is_remote=False) is not fn
+    assert selects(1000, 10) and not selects(1000, 100)
+    assert selects(64, 6) and not selects(64, 30)
