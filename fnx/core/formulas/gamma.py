@@ -51,6 +51,8 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617
               43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)  # B2, B4, ...
 _STIRLING = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(_BERNOULLI[:10])]
 _STIRLING_MIN = 8.0        # Stirling's series is used above this
+_SHIFT = 8                 # so many terms precede the series of digamma and its derivative
+_PAIRS = 0, 6, 10, 12      # k (7 - k)
 _NEGLIGIBLE = 1e-9     # coefficients below this are negligible in 32 bits
 
 
@@ -79,11 +81,11 @@ def _reduce_to_1_3(x: Expr, bits: int | None = None) -> tuple[Expr, Expr, Expr]:
 
     For x < 1 the factor is 1 / x, which the caller applies; x + 1 is never rounded.
     """
-    product, reduced = x.like(1), x
-    for _ in range(5):
-        is_above = reduced > 3
-        reduced = where(is_above, reduced - 1, reduced)
-        product = where(is_above, product * reduced, product)
+    is_far = x > 5
+    y = where(is_far, x - 3, x)
+    is_above = y > 3
+    reduced = where(is_above, y - 2, y)
+    product = where(is_above, (y - 1) * reduced, 1) * where(is_far, (x - 1) * (x - 2) * y, 1)
     is_below = reduced < 1
     first, second = where(is_below, reduced, reduced - 1), where(is_below, reduced - 1, reduced - 2)
     return is_below, first * second * chebyshev(_LGAMMA, 2 * second, bits), product
@@ -150,6 +152,17 @@ def gamma_sign(x: Expr) -> Expr:
     return where(pole, math.nan, where(below, x.like(-1), x.like(1)))
 
 
+def _shifted(y: Expr) -> tuple[Expr, Expr, Expr]:
+    """y, or y + 8 if y < 8, where an asymptotic series holds; y up to 8, and y (y + 7) of that.
+
+    The eight terms y + k that are skipped make four pairs (y + k)(y + 7 - k) = y (y + 7) + c, with
+    c of ``_PAIRS``.
+    """
+    is_low = y < _SHIFT
+    low = where(is_low, y, 1)
+    return where(is_low, y + _SHIFT, y), low, low * (low + 7)
+
+
 def digamma_single(x: Expr) -> Expr:
     """The derivative of lgamma, computed in the dtype of x; NaN at 0, -1, -2, ...
 
@@ -157,15 +170,11 @@ def digamma_single(x: Expr) -> Expr:
     """
     negative = x < 0
     y = where(negative, 1 - x, x)
-    # numerator, denominator of the sum of 1 / z
-    numerator, denominator, z = y.like(0), y.like(1), y
-    series_min = 8  # the asymptotic series is used from here
-    for _ in range(series_min):
-        is_low = z < series_min
-        numerator = where(is_low, numerator * z + denominator, numerator)
-        denominator = where(is_low, denominator * z, denominator)
-        z = where(is_low, z + 1, z)
-    total = numerator / denominator
+    z, low, u = _shifted(y)
+    # the sum of 1 / (y + k): pairs of terms are (2 y + 7) / (u + c)
+    numerator = polynomial((720, 504, 84, 4), u)
+    denominator = u * polynomial((720, 252, 28, 1), u)
+    total = where(y < _SHIFT, (2 * low + 7) * (numerator / denominator), 0)
     inverse = 1 / (z * z)
     terms = [b / (2 * k + 2) for k, b in enumerate(_BERNOULLI[:8])]
     positive = log(z) - 0.5 / z - inverse * polynomial(terms, inverse) - total
@@ -183,13 +192,18 @@ def trigamma(x: Expr) -> Expr:
     """The derivative of digamma: 6.4.6, 6.4.7, 6.4.12; infinite at 0, -1, -2, ..."""
     negative = x < 0
     a = where(negative, 1 - x, x)
-    total = a.like(0)
-    for _ in range(9):
-        total = total + 1 / (a * a)
-        a = a + 1
-    inverse = 1 / a
+    z, low, u = _shifted(a)
+    # the sum of 1 / (a + k)**2: pairs of terms are (2 u + 49 - 2 c) / (u + c)**2; the first one is
+    # not joined, as its derivative would be a difference of infinities near 0
+    total = 1 / (low * low) + 1 / ((low + 7) * (low + 7))
+    for c in _PAIRS[1:]:
+        v = u + c
+        total = total + (2 * u + (49 - 2 * c)) / (v * v)
+    total = where(a < _SHIFT, total, 0)
+    inverse = 1 / z
     square = inverse * inverse
-    tail = inverse + 0.5 * square + inverse * square * polynomial(_BERNOULLI[:8], square)
+    terms = _BERNOULLI[:10] if x.dtype.bits > 32 else _BERNOULLI[:4]
+    tail = inverse + 0.5 * square + inverse * square * polynomial(terms, square)
     steep = math.pi / sin_pi(where(negative, x, 0.5))
     return where(negative, steep * steep - (total + tail), total + tail)
 

@@ -43,7 +43,13 @@ from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_ch
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
 from fnx.lower.schedule.small_inner_dim import transpose_in_registers
-from fnx.lower.schedule.statement_cost import BLOCK_SIDE, UNROLL, StatementCost, find_gap_range
+from fnx.lower.schedule.statement_cost import (
+    BLOCK_SIDE,
+    UNROLL,
+    StatementCost,
+    find_gap_range,
+    instructions,
+)
 from fnx.lower.schedule.tile_units import find_tile_unit, schedule_tile_unit
 from fnx.lower.schedule.unroll_and_jam import UnrollAndJam, find_unroll_and_jam
 
@@ -234,7 +240,7 @@ class LoopPlan:
         """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
         large, if the stages for so many columns would not fit the cache, or if too few blocks of
         columns would be left for the workers."""
-        count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
+        count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE)
         vectors = -(-extent(r) // lanes)
         count = max(count * volume(self.unrolled), UNROLL * len(self.stores))
         unroll = UNROLL if count <= 16 else 2 if count <= 48 else 1

@@ -33,7 +33,7 @@ class StatementCost:
         costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
         if node.op is not ops.STAGE and node.op is not ops.LOOP:
             costed.append(node)
-        self.node_counts = [(n, volume(iteration_ranges(n)) * _instructions(n)) for n in costed]
+        self.node_counts = [(n, volume(iteration_ranges(n)) * instructions(n)) for n in costed]
         self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
             n.op in (ops.REDUCE, ops.STAGE, ops.LOOP, ops.MMA) for n in self.nodes) \
             and all(map(is_static, self.own_ranges)) and volume(self.own_ranges) >= CHUNK_WORK
@@ -86,7 +86,7 @@ class StatementCost:
             and any(stride(load, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
 
-def _instructions(node: UOp) -> int:
+def instructions(node: UOp) -> int:
     """Return the instructions of a node: one, or those of a polynomial."""
     return node.op.cost if node.op.cost > ops.DIV.cost else 1
 

@@ -85,7 +85,9 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
     polar = polar if polar.ndim else polar[None]
     degree, order, polar, azimuth = jnp.broadcast_arrays(degree, order, polar, azimuth)
     size = jnp.abs(order)
-    legendre = _legendre(jnp.minimum(degree, limit), size, jnp.cos(polar), jnp.sin(polar), limit)
+    sine = jnp.sin(polar)
+    sine = jnp.where(sine < 0, -sine, sine)  # past pi as well; the derivative at 0 is that of sin
+    legendre = _legendre(jnp.minimum(degree, limit), size, jnp.cos(polar), sine, limit)
     angle = size.astype(polar.dtype) * azimuth
     sign = jnp.where((order < 0) & (size % 2 == 1), -1, 1).astype(polar.dtype)
     real, imaginary = sign * legendre * jnp.cos(angle), sign * legendre * jnp.sin(angle)
