@@ -1,7 +1,7 @@
 """The environment of every test: spec checks at each level, and a cache of its own.
 
-A run draws some of the cases of slow tests and a third of the examples of hypothesis, others each
-time; ``--all-cases`` runs all of them.
+A run draws some of the cases of slow tests, a third of the examples of hypothesis and the files
+whose kernels LLVM optimizes, others each time. ``--all-cases`` runs and optimizes all of them.
 
 The object cache of a test run is one temporary directory that all workers of pytest-xdist share:
 tests of the cache are real, and the user's own cache is left alone.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import linecache
 import math
 import os
 import random
@@ -28,6 +29,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
 _STATES: dict[tuple[str, str], Any] = {}  # of random generators of test modules, as imported
 _SEED = "seed_of_fnx_tests"  # what workers are told
+_OPTIMIZED = "tests/tiny", "tests/backends", "tests/attack"  # files whose kernels LLVM optimizes
 _SHARE = 3  # one of so many examples that a test asks for is drawn
 _FEW = 4  # but at least so many
 
@@ -53,12 +55,22 @@ if importlib.util.find_spec("torch") is None:  # make test-torch installs it
 
 
 @pytest.fixture(autouse=True)
-def _check_spec() -> Iterator[None]:
+def _check_spec(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check every graph between all passes, whatever an earlier test changed."""
-    from fnx.core.support.config import override
+    from fnx.core.support.config import config, override
 
+    config.disable_most_optimizations = _compiles_quickly(request)  # in all threads of the test
     with override(check_spec=True):
         yield
+
+
+def _compiles_quickly(request: pytest.FixtureRequest) -> bool:
+    """Return whether LLVM does not optimize the kernels of a test, which takes it a third of the
+    time: in three of four files, drawn by the seed of the run; never for tests of what it emits."""
+    file = request.node.nodeid.partition("::")[0]
+    if request.config.getoption("all_cases") or file.startswith(_OPTIMIZED):
+        return False
+    return random.Random(f"{request.config.getoption('hypothesis_seed')} {file}").random() < 0.75
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +82,15 @@ def _same_data(request: pytest.FixtureRequest) -> None:
         if isinstance(value, np.random.Generator):
             state = _STATES.setdefault((module.nodeid, name), value.bit_generator.state)
             value.bit_generator.state = state
+
+
+@pytest.fixture(autouse=True)
+def _few_cached_sources(request: pytest.FixtureRequest) -> None:
+    """Forget the lines of files before a doctest, whose debugger looks at all of these files before
+    each example."""
+    if isinstance(request.node, pytest.DoctestItem):
+        for name in [name for name in linecache.cache if os.path.isabs(name)]:
+            linecache.cache.pop(name, None)
 
 
 @pytest.fixture
@@ -95,7 +116,7 @@ def own_disk_cache(tmp_path: Path) -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-cases", action="store_true",
                      help="run all cases of a test, also where @pytest.mark.cases draws some, and "
-                     "all examples of hypothesis")
+                     "all examples of hypothesis, with kernels that LLVM optimizes")
     parser.addoption("--update-golden", action="store_true",
                      help="write what golden tests see instead of comparing it")
 

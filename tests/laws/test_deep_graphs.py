@@ -99,6 +99,7 @@ def test_walks(walk: str, node: UOp) -> None:
     assert WALKS[walk](node)
 
 
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("step", TENSOR_PASSES, ids=lambda step: step.name)
 def test_tensor_passes(step: Any, node: UOp) -> None:
     fn = build.function([node], 1, "deep")

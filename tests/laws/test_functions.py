@@ -150,6 +150,7 @@ WAYS: dict[str, Callable[[Function], Function]] = {
     "eager": lambda g: g, "jit": fnx.jit, "jit inside": lambda g: lambda x: fnx.jit(g)(x)}
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", GUARDED)
 def test_a_branch_not_taken_hands_on_zero(name: str, way: str) -> None:

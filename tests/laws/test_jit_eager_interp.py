@@ -22,6 +22,7 @@ from fnx.backends.device.base import DeviceBase, get_device
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.support.config import override
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, Graph, graphs
@@ -82,6 +83,15 @@ def test_exact_ops_have_the_same_bits_everywhere(graph: Graph) -> None:
 @given(graphs(allowed=ALL_OPS - FOLDS, steps=14))
 def test_functions_have_the_same_bits_in_every_kernel(graph: Graph) -> None:
     compiled(graph)
+
+
+@settings(max_examples=20)
+@given(graphs(allowed=ALL_OPS, steps=14))
+def test_optimizations_of_llvm_change_no_bit(graph: Graph) -> None:
+    with override(disable_most_optimizations=False):
+        want = run(graph.fn, graph.args, DEVICE, False)
+    with override(disable_most_optimizations=True):
+        assert_same(run(graph.fn, graph.args, DEVICE, False), want)
 
 
 # ---- float reductions ---------------------------------------------------------------------------

@@ -84,6 +84,7 @@ def test_interpolation() -> None:
     close(slerp(0.3).as_quat(), slerp(at)[1].as_quat())
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("vector", [[0.0, 0.0, 0.0], [1e-5, 0.0, 2e-5], [0.3, -2.0, 1.0]])
 def test_derivatives_also_at_the_identity(vector: list[float], float64: None) -> None:
     def f(v: jnp.ndarray) -> jnp.ndarray:

@@ -43,6 +43,7 @@ def test_convolutions(n: int, m: int, is_complex: bool) -> None:
         np.testing.assert_allclose(whole, np.convolve(x[0], y[0]), atol=1e-12)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_short_time_transforms(options: dict[str, Any], float64: None) -> None:
     for boundary in ("zeros", "odd", None):

@@ -368,25 +368,24 @@ class CpuDevice(HostDevice):
         self.native = native_runtime()
         self.queue = CpuQueue(self.pool)
         self.allocate = functools.partial(HostStorage.allocate_all, self.pool, self.queue)
-        self._kernels: dict[str, KernelCache] = {}
+        self._kernels: dict[Target, KernelCache] = {}
         self._compiling = fork_safe_lock()
 
     @property
     def target(self) -> Target:  # type: ignore[override]
         """This processor, with the instructions that ``config.cpu`` allows."""
-        return binding.host_target(config.cpu)
+        return binding.host_target(config.cpu, not config.disable_most_optimizations)
 
     @property
     def kernels(self) -> KernelCache:
         """The kernels of the current target."""
-        level = config.cpu
-        cache = self._kernels.get(level)
+        target = self.target
+        cache = self._kernels.get(target)
         if cache is None:
-            target = binding.host_target(level)
             with self._compiling:
-                cache = self._kernels.get(level)
+                cache = self._kernels.get(target)
                 if cache is None:
-                    cache = self._kernels[level] = KernelCache(target)
+                    cache = self._kernels[target] = KernelCache(target)
                     at_exit(cache.compiler_threads.end)
                     at_fork(in_child=cache.in_child)
         return cache

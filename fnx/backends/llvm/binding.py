@@ -173,9 +173,9 @@ _PROCESSORS = ("x86_64", "aarch64", "arm64")  # as LLVM's triples begin
 
 
 @functools.cache
-def host_target(level: str = "") -> Target:
+def host_target(level: str = "", optimize: bool = True) -> Target:
     """Return the machine that this process runs on; ``level``: with no more than these
-    instructions.
+    instructions; ``optimize``: whether LLVM optimizes kernels.
 
     >>> host_target().name
     'cpu'
@@ -198,7 +198,7 @@ def host_target(level: str = "") -> Target:
             level, triple, features)
     if triple.startswith(("x86_64", "i686")):
         features.append("-prefer-256-bit")  # some hosts default to half of their width
-    return target_with_features(triple, cpu, features)
+    return target_with_features(triple, cpu, features).replace(optimize=optimize)
 
 
 def target_with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
@@ -352,8 +352,8 @@ def _emit_locked(text: str, target: Target, as_object: bool, optimize: bool) -> 
         module = lib.ParseAssembly(context, text.encode(), error.reference)
         if not module or lib.VerifyModule(module, error.reference):
             raise SpecError(f"LLVM refuses a kernel's text: {error.take()}")
-        buffer = lib.TargetMachineEmitToMemory(_machine(target, optimize), module,
-                                               as_object, error.reference)
+        machine = _machine(target, optimize and target.optimize)
+        buffer = lib.TargetMachineEmitToMemory(machine, module, as_object, error.reference)
         if not buffer:
             raise SpecError(f"LLVM emits no code: {error.take()}")
         return _take_buffer(buffer)

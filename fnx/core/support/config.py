@@ -159,6 +159,9 @@ FIELDS = {
     "cpu": Field(OneOf(("", *(level for levels in INSTRUCTIONS.values() for level in levels))), "",
                  "FNX_CPU", "code",
                  "instruction set of cpu kernels; '' means all that this processor has"),
+    "disable_most_optimizations": Field(
+        Bool(), False, "FNX_DISABLE_MOST_OPTIMIZATIONS", "code",
+        "compile cpu kernels in less than half the time; they are slower, and have the same bits"),
     "viz": Field(Bool(), False, "FNX_VIZ", "",
                  "serve a local page of compiled functions; its address is printed to stderr"),
     "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
@@ -228,6 +231,7 @@ class Config:
     tracebacks: str
     device: str
     cpu: str
+    disable_most_optimizations: bool
     viz: bool
     disable_jit: bool
     no_tracing: bool

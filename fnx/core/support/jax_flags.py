@@ -16,6 +16,7 @@ from fnx.core.support.errors import ArgumentError, UnknownNameError
 FIELD_OF: dict[str, tuple[str, dict[Any, Any]]] = {
     "jax_enable_x64": ("x64", {}),
     "jax_disable_jit": ("disable_jit", {}),
+    "jax_disable_most_optimizations": ("disable_most_optimizations", {}),
     "jax_no_tracing": ("no_tracing", {}),
     "jax_num_cpu_devices": ("cpu_devices", {}),
     "jax_numpy_dtype_promotion": ("dtype_promotion", {}),
@@ -59,7 +60,7 @@ INERT: dict[str, Any] = {
         "jax_compilation_cache_check_contents", "jax_compilation_cache_expect_pgle",
         "jax_compilation_cache_include_metadata_in_key", "jax_custom_vjp3",
         "jax_debug_leaked_clients_on_clear_backends", "jax_disable_bwd_checks",
-        "jax_disable_most_optimizations", "jax_disable_vmap_shmap_error",
+        "jax_disable_vmap_shmap_error",
         "jax_disallow_mesh_context_manager", "jax_distributed_debug", "jax_enable_checks",
         "jax_enable_pgle", "jax_enable_recoverability",
         "jax_experimental_unsafe_xla_runtime_errors", "jax_explain_cache_misses",

@@ -39,6 +39,7 @@ class Target(Record):
         max_steps: total loop iterations per thread after which the driver aborts a kernel;
             0: never.
         unfused: a kind of fusion that is disabled (core/support/config.py: FUSIONS); '': none.
+        optimize: whether LLVM optimizes kernels, which takes more than half of its time.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Target(Record):
     has_round: bool = True
     permute_bytes: int = 1
     unfused: str = ""
+    optimize: bool = True
 
     @property
     def is_compiled(self) -> bool:

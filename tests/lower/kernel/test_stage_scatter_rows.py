@@ -53,6 +53,7 @@ BLOCK = get_device("cpu").target.l1 // 8 // 4  # in 32-bit indices
 
 
 # All at once, in blocks, and in blocks the last of which is shorter.
+@pytest.mark.cases(13)
 @pytest.mark.parametrize("rows", [MANY - 1, MANY, 250, 2 * BLOCK - 2 * LANES, 2 * BLOCK - 3])
 @pytest.mark.parametrize("width", [(), (1,), (2,), (3,), (64,), (65,)])
 def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:

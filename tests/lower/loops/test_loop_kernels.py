@@ -184,6 +184,7 @@ def agree(f: Callable[..., Any], *args: Any) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_the_interpreter_gives_the_same(f: Any) -> None:
     assert len(kernels(f, *WORDS)) == 1
