@@ -10,7 +10,9 @@ and target_lowerings.py has what depends on the kind of target:
 ``config.cpu`` forces a level of instructions (core/support/config.py: INSTRUCTIONS, from the
 psABI): the cpu device then has that target, with kernels of its own; an older processor is refused
 by name. Ops without an instruction are expanded (``Target.fma``, ``Target.rounds``), so no kernel
-calls a function of the C library. Tests run SSE2, AVX2 and AVX-512, and compile NEON.
+calls a function of the C library. Under ``config.disable_most_optimizations`` the target says that
+LLVM does not optimize (``Target.optimize``): from the same text it makes slower code with the same
+bits. Tests run SSE2, AVX2 and AVX-512, and compile NEON.
 
 Some decisions that are not obvious:
 

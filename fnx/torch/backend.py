@@ -23,8 +23,8 @@ from fnx.torch.graphs import OpFailure, line_of
 from fnx.torch.programs import GraphProgram, Specialized
 from fnx.torch.table import decompositions, is_computed
 
-OPTIONS = ("check_index", "check_spec", "cpu", "hoist_bytes", "search", "strip_bytes",
-           "unfused")
+OPTIONS = ("check_index", "check_spec", "cpu", "disable_most_optimizations", "hoist_bytes",
+           "search", "strip_bytes", "unfused")
 warned: set[str] = set()  # ops that a warning named
 
 

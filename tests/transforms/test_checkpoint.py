@@ -317,6 +317,7 @@ def products(f: Callable[..., Any]) -> int:
                for e in accessors.all_execs(stages.commands))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", ["scan", "cond", "jit in scan", "scan in scan"])
 def test_policies_reach_into_bodies(kind: str) -> None:
     """Those of a step's two products that the policy saves are not recomputed."""

@@ -364,6 +364,7 @@ BEFORE: dict[str, Callable[[Any], Any]] = {
     "a callback": lambda m: fnx.pure_callback(np.cos, m, m)}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("before", BEFORE)
 def test_what_was_computed_before_a_loop_is_not_computed_in_its_steps(loop: str, before: str
@@ -410,7 +411,7 @@ INSIDE: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "cond in jit": lambda g: fnx.jit(lambda v: lax.cond(v[0, 0] > 0, g, lambda v: -g(v), v))}
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("inside", INSIDE)
 def test_nor_by_functions_that_are_called_in_its_steps(loop: str, inside: str) -> None:

@@ -72,6 +72,7 @@ USES: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("rule", [square_rule, cube_bwd])
 @pytest.mark.parametrize("use", USES)
 def test_lines_of_a_rule_are_steps(rule: Any, use: str) -> None:
