@@ -31,6 +31,7 @@ from fnx.core.ir.uop import CallLocation, current_loc
 from fnx.core.scope import scope, storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import DTypeError, FnxError, ShapeError, user_location
+from fnx.core.support.line_visits import LineVisit
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
 
@@ -216,9 +217,12 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             if config.placing and call.__name__ not in _TRANSFERS:
                 _check_placement(call, args, kwargs)
         loc = user_location(2) or _UNKNOWN_LOCATION
-        if loc.__class__ is tuple:  # no line of a recorder
+        function = "" if call.__name__.startswith("_") else call.__name__
+        if loc.__class__ is tuple:
             loc = CallLocation(loc)
-            loc.function = "" if call.__name__.startswith("_") else call.__name__
+            loc.function = function
+        elif loc.__class__ is LineVisit:
+            loc = loc.calling(function)
         current_loc.loc = loc
         try:
             scope.record_lines(loc)

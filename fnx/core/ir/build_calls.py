@@ -205,15 +205,15 @@ def body_function(build_outs: Callable[[], Iterable[UOp]], n_params: int, name: 
 
 
 def derived_function(function: UOp, of: UOp, slots: Mapping[int, int] | None = None, *,
-                     is_rule: bool = False) -> UOp:
+                     rule: str = "") -> UOp:
     """Return a FUNCTION that has the parameters and nodes, so also the lines, of another.
 
     Args:
         slots: the new slots of parameters, if they differ.
-        is_rule: whether it is a derivative rule of the user's.
+        rule: "jvp" or "bwd", if it is a derivative rule of the user's.
     """
-    if recording.recorder is not None and (function is not of or is_rule):
-        recording.recorder.derived(function, of, slots, is_rule)
+    if recording.recorder is not None and (function is not of or rule):
+        recording.recorder.derived(function, of, slots, rule)
     return function
 
 

@@ -93,6 +93,14 @@ class CallLocation(tuple[str, int]):
         """Pickle as a plain line."""
         return tuple, (tuple(self),)
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is not LineVisit and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
 
 class DerivativeLocation(CallLocation):
     """The line of a node, as location of what its derivative consists of; equal to the line."""
@@ -101,14 +109,6 @@ class DerivativeLocation(CallLocation):
         line = super().__new__(cls, loc)
         line.function = getattr(loc, "function", "")
         return line
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is not LineVisit and tuple.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = tuple.__hash__
 
 
 class _AmbiguousLocation(CallLocation):

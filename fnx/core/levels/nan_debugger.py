@@ -81,22 +81,35 @@ class Origin(Record):
         loops = "".join([f", in {_describe(i)}" for i in reversed(self.loops)])
         whose = f"{name}: " if name else ""
         loc = self.loc or _choose(self.locs)
-        of_derivative = isinstance(loc, DerivativeLocation)
-        function = loc.function if isinstance(loc, CallLocation) else ""
-        what = f" in the derivative of {f'{function} in ' if function else ''}this line" \
-            if of_derivative else ""
-        text = self.text if of_derivative else self.text_of(function)
         return NotFiniteError(
-            f"{whose}expected no {_BAD_VALUES[check]}, got {text}{what}{loops}"
-            f"{self._became()}",
-            loc=loc, locs=self.locs, hint=_DOUBLE_WHERE if of_derivative and any(
-                x == 0 or np.isinf(x) for x in self.operands) else
+            f"{whose}expected no {_BAD_VALUES[check]}, got {self._at(loc)}{loops}"
+            f"{self._became(loc)}",
+            loc=loc, locs=self.locs, hint=_DOUBLE_WHERE if isinstance(loc, DerivativeLocation)
+            and any(x == 0 or np.isinf(x) for x in self.operands) else
             "check the inputs of this line; config.check = '' turns this check off")
+
+    def describe_in_line(self, loc: Location) -> str:
+        """Say what became infinite or NaN in a line of the user's, as ``error`` does."""
+        origin = self.restrict_lines({loc})
+        at = _choose(origin.locs)
+        here = "" if isinstance(at, DerivativeLocation) else " in this line"
+        return f"{origin._at(at)}{here}{origin._became(at)}"
+
+    def _at(self, loc: Location | None) -> str:
+        function = loc.function if isinstance(loc, CallLocation) else ""
+        if not isinstance(loc, DerivativeLocation):
+            return self.text_of(function)
+        return f"{self.text} in the derivative of {f'{function} in ' if function else ''}this line"
 
     def restrict_lines(self, lines: Container[Location]) -> Origin:
         """Restrict the candidate lines to those of the program, if there are any."""
         return self.replace(locs=own_locations(self.locs, lines),
                             nan=self.nan and self.nan.restrict_lines(lines))
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether it is a NaN or became one."""
+        return bool(np.isnan(self.value)) or self.nan is not None
 
     @property
     def text(self) -> str:
@@ -113,24 +126,26 @@ class Origin(Record):
         how = "" if op == "const" else f" ({op}{self._of_operands()})"
         return f"{self.value} from {function}{at}{how}"
 
-    def _became(self) -> str:
-        """Return where this infinity became a NaN."""
+    def _became(self, of: Location | None) -> str:
+        """Return where this infinity, of a line, became a NaN."""
         if self.nan is None:
             return ""
         loc = _choose(self.nan.locs)
+        at = " in the derivative of" if isinstance(loc, DerivativeLocation) else " at"
+        is_told = loc is None or loc == of and isinstance(of, DerivativeLocation) == (at != " at")
         return f"; it became NaN in {self.nan.description}{self.nan._of_operands()}" + (
-            f" in the derivative of {format_location(loc)}" if loc else "")
+            "" if is_told else f"{at} {format_location(loc)}")
 
     def _of_operands(self) -> str:
         values = " and ".join([f"{x:.5g}" for x in self.operands])
         return values and f" of {values}"
 
     def of_infinity(self, infinity: object) -> Origin:
-        """Return the origin of the infinity that this op made a NaN of, if in a derivative."""
-        if not isinstance(infinity, Origin):
+        """Return the origin of the infinity that this op made a NaN of; an infinite constant or
+        argument is none."""
+        if not isinstance(infinity, Origin) or infinity.description == "const":
             return self
-        of_derivative = any(isinstance(loc, DerivativeLocation) for loc in infinity.locs)
-        return infinity.replace(nan=self) if of_derivative else self
+        return infinity.replace(nan=self)
 
 
 _OPERATORS = {"div": "divide", "mul": "multiply", "pow": "power", "sub": "subtract"}
@@ -214,7 +229,7 @@ def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str,
     sought = _Sought(check)
     with np.errstate(all="ignore"):
         result_origin = callbacks.suppress_effects(
-            lambda: _Search(fn, args, sought).find_in_result(result, value))
+            lambda: _Search(_values(fn, args), sought).find_in_result(fn.src[result], value))
     if sought.nan is not None:
         result_origin = sought.nan.of_infinity(result_origin)
     if isinstance(result_origin, Origin):
@@ -223,6 +238,31 @@ def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str,
         slot, index = result_origin
         return Origin(f"argument {slot}", index, float(decode_values(args[slot])[index]))
     return result_origin
+
+
+def origin_in_line(shown: Sequence[UOp], values: Mapping[UOp, NDArray], known: Container[UOp],
+                   check: str) -> Origin | None:
+    """Return the origin of a NaN in the nodes that a line shows, or for the check "inf" of an
+    infinity; None if no node of the line made it.
+
+    Args:
+        values: of the nodes of the line and their operands.
+        known: the nodes that earlier lines computed.
+    """
+    for kind in dict.fromkeys(("nan", check)):
+        for node in shown:
+            bad = is_bad(values[node], kind)
+            if kind == "inf":
+                bad = bad & ~is_bad(values[node], "nan")
+            if node in known or not bad.any():
+                continue
+            sought = _Sought(kind)
+            origin = _Search(values, sought, known=known).find(node, first_index(bad))
+            if sought.nan is not None:
+                return sought.nan.of_infinity(origin)
+            if isinstance(origin, Origin) and (kind == "nan" or origin.description != "const"):
+                return origin
+    return None
 
 
 def origin_at(node: UOp, values: Mapping[UOp, NDArray], check: str,
@@ -257,24 +297,27 @@ class _Sought:
         self.nan: Origin | None = None
 
 
+def _values(fn: UOp, args: Sequence[NDArray]) -> dict[UOp, NDArray]:
+    """Return the value of each node of a FUNCTION."""
+    nodes = [n for n in toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
+             if n.op.result != "void"]
+    env = {p: np.asarray(args[i]) for i, p in build.params(fn).items()}
+    return dict(zip(nodes, interp.evaluate(nodes, env)))
+
+
 class _Search:
-    """A search in one FUNCTION, evaluated on values."""
+    """A search among the nodes of one FUNCTION, with their values; what is known is none of its."""
 
-    def __init__(self, fn: UOp, args: Sequence[NDArray], sought: _Sought,
-                 running: tuple[Running, ...] = ()) -> None:
-        self.results = fn.src
-        self.sought, self.args, self.running = sought, [np.asarray(a) for a in args], running
-        order = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
-        nodes = [n for n in order if n.op.result != "void"]
-        env = {p: self.args[i] for i, p in build.params(fn).items()}
-        self.values: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
+    def __init__(self, values: Mapping[UOp, NDArray], sought: _Sought,
+                 running: tuple[Running, ...] = (), known: Container[UOp] = ()) -> None:
+        self.values, self.sought, self.running, self.known = values, sought, running, known
 
-    def find_in_result(self, result: int, value: NDArray | None) -> OriginOrParam:
+    def find_in_result(self, node: UOp, value: NDArray | None) -> OriginOrParam:
         """Return the origin of the first NaN in a result, one that ``value`` has, too, if any."""
-        bad = is_bad(self.values[self.results[result]], self.sought.check)
+        bad = is_bad(self.values[node], self.sought.check)
         if value is not None and (both := bad & is_bad(value, self.sought.check)).any():
             bad = both
-        return self.find(self.results[result], first_index(bad)) if bad.any() else None
+        return self.find(node, first_index(bad)) if bad.any() else None
 
     def find(self, node: UOp, index: Index) -> OriginOrParam:
         """Return the origin of the NaN in an element of a node."""
@@ -286,6 +329,8 @@ class _Search:
                 reader = node, index
             elif node.op.kind not in ("movement", "source"):
                 reader = None
+            if node in self.known:
+                return None
             if node.op is ops.PARAM:
                 return int(node.arg.slot), index
             if node.op is ops.GETTUPLE and node.src[0].op in _SEARCH_RULES:
@@ -307,9 +352,8 @@ class _Search:
             node, index = source
 
     def _infinity_in(self, node: UOp, index: Index, origin: Origin) -> tuple[UOp, Index] | None:
-        """Return an infinite operand that became a NaN in a derivative: its line is to blame."""
-        if self.sought.nan is not None or not np.isnan(origin.value) or \
-                not any(isinstance(loc, DerivativeLocation) for loc in origin.locs):
+        """Return an infinite operand that became a NaN: the line that made it is to blame."""
+        if self.sought.nan is not None or not np.isnan(origin.value):
             return None
         return source_of(node, self.values, index, "inf")
 
@@ -324,7 +368,7 @@ class _Search:
     def find_in_body(self, body: UOp, args: Sequence[NDArray], result: int, index: Index,
                      *running: Running) -> OriginOrParam:
         """Return the origin of the NaN in an element of a result of a body."""
-        return _Search(body, args, self.sought, (*self.running, *running)).find(
+        return _Search(_values(body, args), self.sought, (*self.running, *running)).find(
             body.src[result], index)
 
     def call(self, call: UOp, result: int, index: Index) -> OriginOrParam:

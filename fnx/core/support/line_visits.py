@@ -28,6 +28,7 @@ class LineVisit(tuple[str, int]):
             graph that is not closed.
         at_start: whether the variable is an argument, which holds the node before the line, too.
         borrowed: whether the node is of a trace around that of the line.
+        function: the name of the public function that the line called for the node.
     """
 
     number: int
@@ -35,18 +36,23 @@ class LineVisit(tuple[str, int]):
     owner: int
     at_start: bool
     borrowed: bool
+    function: str
 
     def __new__(cls, loc: tuple[str, int], number: int, name: str = "", owner: int = 0,
-                at_start: bool = False, borrowed: bool = False) -> LineVisit:
+                at_start: bool = False, borrowed: bool = False, function: str = "") -> LineVisit:
         visit = super().__new__(cls, loc)
         visit.number, visit.name, visit.owner, visit.at_start = number, name, owner, at_start
-        visit.borrowed = borrowed
+        visit.borrowed, visit.function = borrowed, function
         return visit
 
     def moved_to(self, owner: int, borrowed: bool = False) -> LineVisit:
         """Return what holds for a node in another FUNCTION."""
         return LineVisit(self, self.number, self.name, owner, self.at_start,
-                         self.borrowed or borrowed)
+                         self.borrowed or borrowed, self.function)
+
+    def calling(self, function: str) -> LineVisit:
+        """Return this execution as the location of what a public function makes in it."""
+        return LineVisit(self, self.number, function=function)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is LineVisit and self._key() == other._key()
@@ -109,9 +115,9 @@ class Recorder(Protocol):
     def leave_body(self, outer: Any, function: Any) -> None:
         """Note the FUNCTION that was built."""
 
-    def derived(self, function: Any, of: Any, slots: Any, is_rule: bool) -> None:
+    def derived(self, function: Any, of: Any, slots: Any, rule: str) -> None:
         """Note a FUNCTION of the parameters of another, perhaps in other slots, and of its nodes;
-        whether it is a derivative rule of the user's."""
+        whether it is a derivative rule of the user's: "jvp" or "bwd"."""
 
     def enter_derivation(self, request: Any) -> None:
         """Note the FUNCTION and the key that nodes are derived for, or None."""

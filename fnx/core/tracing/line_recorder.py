@@ -29,8 +29,8 @@ from fnx.core.array.array import Array
 from fnx.core.ir import build, ops
 from fnx.core.ir.cache import Cache
 from fnx.core.ir.derivations import new_forms
-from fnx.core.ir.uop import DerivativeLocation, UOp, interned_nodes
-from fnx.core.levels.line_steps import Closing, derivation
+from fnx.core.ir.uop import CallLocation, DerivativeLocation, UOp, interned_nodes
+from fnx.core.levels.line_plans import Closing, derivation
 from fnx.core.levels.visit import Visit
 from fnx.core.scope import scope
 from fnx.core.support.errors import Location, is_command, is_internal
@@ -210,7 +210,7 @@ class LineRecorder:
         if visit is None:
             return None
         number = visit.number if walk is None else self._derivative(self.visits[visit.number], walk)
-        return LineVisit(visit, number, owner=self._owner)
+        return LineVisit(visit, number, owner=self._owner, function=visit.function)
 
     def _derivative(self, of: Visit, walk: Any) -> int:
         """Return the number of the execution of a line's derivative by a walk."""
@@ -340,8 +340,7 @@ class LineRecorder:
         self.closings.setdefault(function, []).append(
             Closing(owner, sources, None, body.is_backward))
 
-    def derived(self, function: UOp, of: UOp, slots: Mapping[int, int] | None, is_rule: bool
-                ) -> None:
+    def derived(self, function: UOp, of: UOp, slots: Mapping[int, int] | None, rule: str) -> None:
         if function is not of and any(at is function for at, _ in derivation(of, self.closings)):
             return  # equal graphs are one FUNCTION, which may be made of what was made of it
         closings = self.closings.get(of)
@@ -350,9 +349,9 @@ class LineRecorder:
             moved = {slots[i]: source for i, source in enumerate(sources) if i in slots}
             sources = [moved.get(i, function) for i in range(max(moved, default=-1) + 1)]
         if function is not of:
-            closing = Closing(next(self._counter), sources, of, is_rule=is_rule)
+            closing = Closing(next(self._counter), sources, of, rule=rule)
         elif closings:
-            closing = closings[-1].replace(is_rule=is_rule)
+            closing = closings[-1].replace(rule=rule)
         else:
             return
         self.closings.setdefault(function, []).append(closing)
@@ -404,9 +403,16 @@ def _take_visits(visits: Mapping[int, Visit]) -> dict[UOp, tuple[LineVisit, ...]
             visits_of[node] = held
             unnamed = [loc for loc in node.locs if type(loc) is not LineVisit or not loc.name]
             node.locs = tuple(dict.fromkeys([
-                loc if type(loc) is not LineVisit else DerivativeLocation(loc)
-                if visits[loc.number].kind else (loc[0], loc[1]) for loc in unnamed or node.locs]))
+                loc if type(loc) is not LineVisit else _plain(loc, visits[loc.number])
+                for loc in unnamed or node.locs]))
     return visits_of
+
+
+def _plain(loc: LineVisit, visit: Visit) -> CallLocation:
+    """Return the location of a node without a recording."""
+    plain = CallLocation(loc)
+    plain.function = loc.function
+    return DerivativeLocation(plain) if visit.kind else plain
 
 
 _GENERATOR = 0x20  # a flag of code objects (inspect.CO_GENERATOR): its frame runs on after "return"

@@ -67,7 +67,7 @@ class CustomOpRule(HigherOrderRule):
                           for a, t in zip(args[first:], arg_tangents[first:]) if a.dtype.is_inexact]
         if "jvp" in node.arg.rules:
             rule = self._rule(node, "jvp")
-            outs = build_calls.call(build_calls.derived_function(rule, rule, is_rule=True),
+            outs = build_calls.call(build_calls.derived_function(rule, rule, rule="jvp"),
                                     [*args, *tangent_values])
             return outs[:n], _fill_none(node, outs[n:])
         return (yield from self._jvp_by_transpose(node, arg_tangents[first:]))
@@ -143,7 +143,7 @@ class CustomOpRule(HigherOrderRule):
         sources += [("cotangent", k) for k in range(len(cts_of_outs))]
         backward = build_calls.derived_function(
             build.function(substitute(bwd.src, to), len(sources), bwd.arg.name), bwd,
-            _new_slots(bwd, to), is_rule=True)
+            _new_slots(bwd, to), rule="bwd")
         args = accessors.operands(node)[arg.n_captures:]
         ct_indices = [None if i < 0 else i
                       for i, a in zip(arg.cotangent_indices, args) if a in active]

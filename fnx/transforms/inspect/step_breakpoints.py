@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.support.errors import ArgumentError
-from fnx.transforms.inspect.step_views import Step
+from fnx.transforms.inspect.step_views import OutsideLoopError, Step
 
 Condition = str | Callable[[Step], Any] | None
 Evaluate = Callable[[CodeType], Any]
@@ -23,8 +23,8 @@ class Breakpoint:
         location: "" for any line, a line number, "file.py:12" or the name of a function.
         condition: "nan", "inf", a Python expression over variables, or a function of the step.
         once: whether it is removed when it has stopped.
-        error: what the expression raised at the last stop, as text; "" if nothing.
-        unknown: the name without a value, as text, if no line had one so far.
+        error: what the condition raised at the last stop, as text; "" if nothing.
+        unknown: the name or the loop that no line had so far, as text.
         n_reached: how often its line has run.
         n_stops: how often it has stopped.
     """
@@ -44,8 +44,13 @@ class Breakpoint:
                     hint="write an expression over variables, such as h.max() > 10") from None
 
     def __repr__(self) -> str:
-        when = "" if self.condition is None else f" if {self.condition}"
+        when = "" if self.condition is None else f" if {self.condition_text}"
         return f"{self.location or 'any line'}{when}"
+
+    @property
+    def condition_text(self) -> str:
+        """The condition, or the name of a function."""
+        return str(getattr(self.condition, "__name__", self.condition))
 
     def is_at(self, file: str, line: int, function: str) -> bool:
         """Whether a line of a function is where to stop."""
@@ -60,8 +65,9 @@ class Breakpoint:
     def stops(self, step: Step, evaluate: Evaluate) -> bool:
         """Whether to stop at a step; ``evaluate`` knows the names that an expression may use there.
 
-        As in Python's debugger, an expression that raises stops, and ``error`` says what it raised.
-        It does not stop where a variable of the expression has no value yet.
+        As in Python's debugger, a condition that raises stops, and ``error`` says what it raised.
+        It does not stop where a variable of an expression has no value yet, nor outside of the loop
+        that it asks for.
         """
         stops = self.is_at_step(step) and self._holds(step, evaluate)
         self.n_stops += stops
@@ -73,14 +79,13 @@ class Breakpoint:
         self._n_evaluated += 1
         if isinstance(self.condition, str) and self.code is None:
             return step.has(self.condition)
-        if self.code is None:
-            assert callable(self.condition)
-            return bool(np.any(self.condition(step)))
         try:
-            holds = bool(np.any(evaluate(self.code)))
-        except Exception as error:  # of the user's expression
+            holds = bool(np.any(evaluate(self.code) if self.code is not None else
+                                self.condition(step) if callable(self.condition) else None))
+        except Exception as error:  # of the user's condition
             text = f"{type(error).__name__}: {error}"
-            if isinstance(error, NameError):
+            if isinstance(error, OutsideLoopError) or \
+                    isinstance(error, NameError) and self.code is not None:
                 self._n_evaluated -= 1
                 self.unknown = "" if self._n_evaluated else text
                 return False
@@ -97,7 +102,7 @@ class Breakpoint:
             return f"breakpoint {self}: never reached; its line ran before, or has no value in " \
                 "the graph"
         if self.unknown:
-            return f"condition {self.condition!r}: {self.unknown}"
+            return f"condition {self.condition_text!r}: {self.unknown}"
         times = f"{self._n_evaluated} time{'s' * (self._n_evaluated != 1)}"
         return f"breakpoint {self}: its condition was checked {times} and never held" \
             if self._n_evaluated else ""

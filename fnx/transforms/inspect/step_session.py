@@ -156,8 +156,8 @@ class StepSession:
             step = self._run_to(lambda step: any(
                 b.stops(step, self.evaluate) for b in self.breakpoints))
             if step is not None:
-                step.notes = tuple([f"condition {b.condition!r}: {b.error}"
-                                    for b in self.breakpoints if b.error])
+                step.notes += tuple([f"condition {b.condition_text!r}: {b.error}"
+                                     for b in self.breakpoints if b.error])
         finally:
             for b in self.breakpoints[:]:
                 if b in extra and not self.done or b.once and b.n_stops:
@@ -210,7 +210,8 @@ class StepSession:
         A NaN inside of a line counts, even if no variable has it: the step says which op made it.
         """
         start = self._count
-        step = self._run_to(lambda step: step.has("inf" if step.kind else "nan"))
+        step = self._run_to(lambda step: step.origin is not None or step.has(
+            "inf" if step.kind else "nan"))
         if step is None:
             self._notes = [f"no NaN and no infinite derivative{start and f' after step {start}'}"]
         return step

@@ -34,6 +34,22 @@ SHOWN_NAMES = "derivative of ", "tangent of ", "part of ", "return"  # these are
 BINS, BAR, HEIGHT = 24, 6, 36  # of a histogram; pixels
 
 
+class OutsideLoopError(IndexError):
+    """A condition asked for an iteration at a line that fewer loops are around."""
+
+
+class Loops(tuple[Iteration, ...]):
+    """The iterations of the loops around a line, the innermost last."""
+
+    def __getitem__(self, at: Any) -> Any:
+        try:
+            return super().__getitem__(at)
+        except IndexError:
+            n = len(self)
+            raise OutsideLoopError(f"step.loops[{at}]: expected a line in a loop, got one in "
+                                   f"{f'only {n}' if n else 'none'}") from None
+
+
 class Step:
     """A line that was executed, with the values that it gave.
 
@@ -49,7 +65,7 @@ class Step:
         depth: how many functions are around it.
         number: counts the steps from 1.
         notes: what conditions of breakpoints raised here.
-        nan: the op that made the first NaN in the line.
+        origin: what made a NaN in the line, or an infinity in its derivative.
         visit: its execution while tracing.
     """
 
@@ -59,15 +75,16 @@ class Step:
         self.function, self.kind, self.depth = visit.function, visit.kind, visit.depth
         self.values: dict[str, NDArray] = dict(stop.values)
         self.constants, self.number = dict(visit.constants), number
-        self.loops: tuple[Iteration, ...] = stop.loops
+        self.loops = Loops(stop.loops)
         self.callers: tuple[Caller, ...] = stop.callers[::-1]
-        self.notes: tuple[str, ...] = () if stop.nan is None else (
-            f"{stop.nan.text} in this line",)
-        self.nan = stop.nan
+        self.notes: tuple[str, ...] = () if stop.origin is None else (
+            stop.origin.describe_in_line(visit.loc),)
+        self.origin = stop.origin
 
     def has(self, check: str) -> bool:
         """Whether a value has a "nan", or an "inf" or a NaN."""
-        return self.nan is not None or any(
+        is_made = self.origin is not None and (check == "inf" or self.origin.is_nan)
+        return is_made or any(
             bool(is_bad(x, check).any()) for x in self.values.values())
 
     def __repr__(self) -> str:

@@ -293,6 +293,27 @@ def unused(x: Any) -> Any:
     return jnp.cos(x) if extra.ndim == 0 else extra
 
 
+def power(a: Any, v: Any) -> Any:
+    def body(s: Any) -> Any:
+        v, i = s
+        return v @ a, i + 1  # its transpose is computed before the loop
+    return lax.while_loop(lambda s: (s[1] < 3) & (jnp.sum(s[0] @ a) < 1e9), body, (v, 0))[0]
+
+
+def test_a_condition_on_an_iteration_holds_in_loops_only() -> None:
+    for condition in "step.loops[-1].number == 2", lambda s: s.loops[-1].number == 2:
+        session = fnx.debug.step(power)(np.eye(2) * 2, np.ones(2))
+        session.break_at("body", condition)
+        step = session.run()
+        assert step is not None and step.loops[-1].number == 2 and not step.notes
+    session = fnx.debug.step(double)(X)
+    step = session.run(condition=lambda s: s.values["nosuch"])
+    assert step is not None and step.notes == ("condition '<lambda>': KeyError: 'nosuch'",)
+    assert session.run(condition="step.loops[0].number == 1") is None
+    session.break_at("", "step.loops[0].number == 1")
+    assert "expected a line in a loop, got one in none" in repr(session)
+
+
 def test_a_condition_with_a_name_that_no_line_knows_is_refused() -> None:
     session = fnx.debug.step(loss)(W, X)
     for at, condition in (("cell", "nosuch > 1"), ("double", "last > 1"),
