@@ -114,10 +114,6 @@ def _e1_polynomial(x: Array) -> Array:
     return Array(gamma.chebyshev(_E1_MIDDLE, Expr(y._node)).node)
 
 
-_e1_middle: custom_jvp[Any, Array] = custom_jvp(_e1_polynomial)
-_e1_middle.defjvps(lambda t, _, x: -jnp.exp(-x) / x * t)
-
-
 def _ein_series(x: Array, terms: int) -> Array:
     """Return the sum of (-1)**(k + 1) x**k / (k k!), from k = 1."""
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -127,6 +123,21 @@ def _ein_series(x: Array, terms: int) -> Array:
     return fori_loop(0, terms, step, (jnp.ones_like(x), jnp.zeros_like(x)))[1]
 
 
+def _exp1(y: Array) -> Array:
+    """Return exp1: by its series, a polynomial, or a continued fraction."""
+    near, far = y < 0.5, y >= 1.75
+    small, large = jnp.where(near & (y > 0), y, 0.25), jnp.where(far, y, 1.75)
+    series = -jnp.log(small) - _EULER + _ein_series(small, 24)
+    fraction = jnp.exp(-large) * _e1_fraction(large, 1.0, 60)
+    middle = _e1_polynomial(jnp.where(near | far, 1, y))
+    out = jnp.where(near, series, jnp.where(far, fraction, middle))
+    return jnp.where(y == 0, math.inf, jnp.where(y < 0, math.nan, out))
+
+
+_e1: custom_jvp[Any, Array] = custom_jvp(_exp1)
+_e1.defjvps(lambda t, _, x: -jnp.exp(-x) / jnp.where(x < 0, math.nan, x) * t)
+
+
 @_docstr()
 def exp1(x: ArrayLike) -> Array:
     """Return the integral of exp(-t) / t from x to infinity.
@@ -134,24 +145,11 @@ def exp1(x: ArrayLike) -> Array:
     >>> print(special.exp1(1.0).round(5))
     0.21938
     """
-    y = as_real(x)
-    near, far = y < 0.5, y >= 1.75
-    small, large = jnp.where(near & (y > 0), y, 0.25), jnp.where(far, y, 1.75)
-    series = -jnp.log(small) - _EULER + _ein_series(small, 24)
-    fraction = jnp.exp(-large) * _e1_fraction(large, 1.0, 60)
-    middle = _e1_middle(jnp.where(near | far, 1, y))
-    out = jnp.where(near, series, jnp.where(far, fraction, middle))
-    return jnp.where(y == 0, math.inf, jnp.where(y < 0, math.nan, out))
+    return _e1(as_real(x))
 
 
-@_docstr()
-def expi(x: ArrayLike) -> Array:
-    """Return the integral of exp(t) / t from -infinity to x, as a principal value.
-
-    >>> print(special.expi(1.0).round(5))
-    1.89512
-    """
-    y = as_real(x)
+def _principal_value(y: Array) -> Array:
+    """Return expi: by its series, its asymptotic series, or as -E_1(-y)."""
     limit, terms, far_terms = (40, 130, 40) if y.dtype.itemsize == 8 else (24, 90, 24)
     near = jnp.abs(y) < limit
     positive = jnp.where((y > 0) & near, y, 1)
@@ -163,8 +161,23 @@ def expi(x: ArrayLike) -> Array:
         total = total + term
     far = jnp.exp(large) / large * total
     out = jnp.where(near, series, far)
-    negative = -exp1(jnp.where(y < 0, -y, 1))
+    negative = -_exp1(jnp.where(y < 0, -y, 1))
+    out = jnp.where(y == math.inf, y, out)
     return jnp.where(y == 0, -math.inf, jnp.where(y < 0, negative, out))
+
+
+_exponential_integral: custom_jvp[Any, Array] = custom_jvp(_principal_value)
+_exponential_integral.defjvps(lambda t, _, x: jnp.exp(x) / x * t)
+
+
+@_docstr()
+def expi(x: ArrayLike) -> Array:
+    """Return the integral of exp(t) / t from -infinity to x, as a principal value.
+
+    >>> print(special.expi(1.0).round(5))
+    1.89512
+    """
+    return _exponential_integral(as_real(x))
 
 
 @_docstr(n="an integer >= 0.")

@@ -98,14 +98,14 @@ def radices(n: int) -> tuple[int, ...]:
 
 
 def kinds(*lengths: int) -> tuple[int, ...]:
-    """Return the radices of a program for steps of these lengths: the first class that has all, as
-    compiling a program takes longer than tracing many calls that share one.
+    """Return the radices of a program for steps of these lengths. Radices 4 and 8 come together, so
+    that most lengths share a program with others; an odd one is long code for a few lengths.
 
     >>> kinds(40, 25), kinds(64, 64)
-    ((8, 5, 4, 3, 2), (8, 4))
+    ((8, 5, 4), (8, 4))
     """
     used = {r for n in lengths for r in radices(n)}
-    return next(radix_class for radix_class in _CLASSES if used <= {*radix_class})
+    return tuple(sorted(used | {4, 8} if used & {4, 8} else used, reverse=True))
 
 
 def split(n: int) -> int:
@@ -146,7 +146,6 @@ def _stages(n: int) -> float:
     return sum([_RADIX_COST[r] for r in factors(n) or ()])
 
 
-_CLASSES = ((8, 4), (8, 5, 4, 3, 2), (8, 7, 5, 4, 3, 2), (13, 11, 8, 7, 5, 4, 3, 2))
 _RADIX_COST = {2: 1.0, 3: 1.3, 4: 1.2, 5: 1.6, 7: 2.0, 8: 1.5, 11: 3.0, 13: 3.6}
 
 

@@ -65,9 +65,11 @@ def scalars(step: UOp) -> tuple[UOp, ...]:
 
 
 def generalize(step: UOp) -> UOp:
-    """Return an FFT_STEP for any lengths that its radices allow."""
-    return step.replace(arg=step.arg.replace(lengths=None, radices=(), table=0, twiddles=-1,
-                                             inverse=False, scale=1.0, roots=-1))
+    """Return an FFT_STEP for any lengths that its radices allow, of rows of real or of complex
+    numbers."""
+    return step.replace(arg=step.arg.replace(
+        lengths=None, radices=(), table=0, twiddles=-1, inverse=False, scale=1.0,
+        roots=min(step.arg.roots, 0)))
 
 
 def _lanes(t: DType, target: Target) -> int:
@@ -191,18 +193,17 @@ class _FftEmitter(Butterflies):
         b.end_branch(branch)
 
     def _transform_rows(self, inverse: UOp) -> None:
-        b = self.b
-        real = self.less_than(build.index_const(-1), build.var(ROOTS, dtypes.index, -1))
         self._load_rows()
-        branch = b.branch(b.across(ops.AND, dtypes.bool_, (real, inverse)))
-        self._recombine(True)
-        b.end_branch(branch)
+        self._recombine_if(inverse, True)
         self._stages()
-        forward = b.add(ops.NOT, dtypes.bool_, (inverse,))
-        branch = b.branch(b.across(ops.AND, dtypes.bool_, (real, forward)))
-        self._recombine(False)
-        b.end_branch(branch)
+        self._recombine_if(self.b.add(ops.NOT, dtypes.bool_, (inverse,)), False)
         self._store_rows()
+
+    def _recombine_if(self, condition: UOp, inverse: bool) -> None:
+        if self.arg.roots >= 0:
+            branch = self.b.branch(condition)
+            self._recombine(inverse)
+            self.b.end_branch(branch)
 
     def less_than(self, x: UOp, y: UOp) -> UOp:
         return self.b.add(ops.CMPLT, dtypes.bool_, (x, y))
