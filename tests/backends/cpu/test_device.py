@@ -56,14 +56,14 @@ def test_chains_through_the_arena(n, length, a):
 @pytest.mark.parametrize("queued", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 3, 31, 1000, 10_007])
 def test_any_number_of_workers_gives_the_same_bits(cpu, n, queued):
-    buffer = encoded(cpu, n, 3, 300_000 // n, queued=queued)
+    buffer = encoded(cpu, n, 3, 60_000 // n, queued=queued)
     results = []
     for workers in (1, 2, 3, 5, 2):
         with override(workers=workers):
             results.append(run(cpu, buffer, values(n)).view(np.float32, (n,)).tobytes())
     assert len(set(results)) == 1
     if n <= 1000:
-        want = kit.expected(values(n), 0.25, 3 * (300_000 // n))
+        want = kit.expected(values(n), 0.25, 3 * (60_000 // n))
         assert results[0] == want.tobytes()
 
 
