@@ -207,7 +207,7 @@ def test_memory_is_pieces_of_few_buffers(webgpu: Any) -> None:
 @given(st.integers(0, 1 << 30))
 def test_wide_programs_are_kernels_of_few_buffers(seed: int) -> None:
     device: Any = found("webgpu")
-    graph = wide(seed, 20)
+    graph = wide(seed, 14)
     assert most_bound(graph.fn, device) <= backend.ROW.max_buffers
     assert_same(run(graph.fn, graph.args, device, False),
                 run(graph.fn, graph.args, get_device("cpu"), False))
@@ -408,6 +408,7 @@ LOOPS: dict[str, Any] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_of_any_length(name: str, webgpu: Any) -> None:
     x = (np.arange(LENGTH) % 7).astype(np.int32)
