@@ -54,23 +54,30 @@ if importlib.util.find_spec("torch") is None:  # make test-torch installs it
     collect_ignore_glob.append("torch/*")
 
 
-@pytest.fixture(autouse=True)
-def _check_spec(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Check every graph between all passes, whatever an earlier test changed."""
-    from fnx.core.support.config import config, override
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Draw whether LLVM optimizes kernels, before fixtures of modules are made; for all threads."""
+    from fnx.core.support.config import config
 
-    config.disable_most_optimizations = _compiles_quickly(request)  # in all threads of the test
-    with override(check_spec=True):
-        yield
+    config.disable_most_optimizations = _compiles_quickly(item)
 
 
-def _compiles_quickly(request: pytest.FixtureRequest) -> bool:
+def _compiles_quickly(item: pytest.Item) -> bool:
     """Return whether LLVM does not optimize the kernels of a test, which takes it a third of the
     time: in two of three files, drawn by the seed of the run; never for tests of what it emits."""
-    file = request.node.nodeid.partition("::")[0]
-    if request.config.getoption("all_cases") or file.startswith(_OPTIMIZED):
+    file = item.nodeid.partition("::")[0]
+    if item.config.getoption("all_cases") or file.startswith(_OPTIMIZED):
         return False
-    return random.Random(f"{request.config.getoption('hypothesis_seed')} {file}").random() < 2 / 3
+    return random.Random(f"{item.config.getoption('hypothesis_seed')} {file}").random() < 2 / 3
+
+
+@pytest.fixture(autouse=True)
+def _check_spec() -> Iterator[None]:
+    """Check every graph between all passes, whatever an earlier test changed."""
+    from fnx.core.support.config import override
+
+    with override(check_spec=True):
+        yield
 
 
 @pytest.fixture(autouse=True)

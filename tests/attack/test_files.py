@@ -38,7 +38,7 @@ def test_a_kernel_that_reads_elsewhere_would_be_found(monkeypatch: pytest.Monkey
     assert any(map(is_found, kernels))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("seed", range(6))
 def test_an_entry_of_the_cache_is_a_miss_or_right(seed: int) -> None:
     assert entries.check(seed)

@@ -7,7 +7,7 @@ import pytest
 from tests.attack.instants import attack
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", ["print", "donation in flight", "donated to a loop", "eager"])
 def test_ctrl_c_at_every_place(name: str) -> None:
     counts = attack([name], seed=0, count=None, seconds=None)

@@ -36,7 +36,7 @@ COMPOSITIONS: list[tuple[int, str, list[str], list[str]]] = [
     (66, "windows of a function", ["donated into a carry"], ["jvp", "grad"])]
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("seed,leaf,wrappers,word", COMPOSITIONS)
 def test_structures_inside_structures_are_the_plain_functions(
         seed: int, leaf: str, wrappers: list[str], word: list[str]) -> None:

@@ -13,7 +13,6 @@ from fnx.core.support.errors import RuleError
 from tests.attack.rules import fault
 
 
-@pytest.mark.cases(1)
 @pytest.mark.parametrize("part", range(4))
 def test_wrong_rules(part: int) -> None:
     ways = [fault(seed) for seed in range(part * 9, part * 9 + 9)]

@@ -81,7 +81,7 @@ def test_a_while_of_50_is_one_submit_and_one_read(calls: Counter[str]) -> None:
     check(newton, calls, np.ones((18, 18), np.float32), W)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 7, 200])
 def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
     def f(n: Any, x: Any, w: Any) -> Any:

@@ -67,7 +67,7 @@ def test_elementwise_results_have_the_cpus_bits(graph: Graph) -> None:
                 run(graph.fn, graph.args, get_device("cpu"), False))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e5m2"])
 def test_powers_of_zero_and_rounding_have_the_cpus_bits(dtype: str, opencl: DeviceBase) -> None:
     def powers() -> Any:  # PoCL miscompiled rint of a known NaN
@@ -107,7 +107,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_jitted_function(name: str, opencl: DeviceBase) -> None:
     got, want = on_both(FUNCTIONS[name], X, W)

@@ -46,7 +46,7 @@ def svd(a: Any) -> Any:
 CASES = [(solve, (A, B)), (cholesky, (P,)), (qr, (A,)), (eigh, (P,)), (svd, (A,))]
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("device", ["opencl", "webgpu"])
 @pytest.mark.parametrize(("f", "args"), CASES, ids=[f.__name__ for f, _ in CASES])
 def test_factors_give_the_matrices_back(f: Any, args: Any, device: str) -> None:

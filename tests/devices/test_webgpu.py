@@ -65,7 +65,7 @@ def on_the_cpu(f: Any, *args: Any) -> list[Any]:
         return [np.asarray(v) for v in fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))]
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_jitted_function(name: str, webgpu: Any) -> None:
     f = FUNCTIONS[name]
@@ -125,7 +125,7 @@ def ulps(got: Any, want: Any) -> float:
         return float(np.where((a == b) | np.isnan(a) & np.isnan(b), 0, abs(a - b) / unit).max())
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("name", ULP)
 def test_bounds_of_functions(name: str, webgpu: Any) -> None:
     f, most = ULP[name]

@@ -53,7 +53,7 @@ def called(function: Any, work: int, args: list[Any], outs: list[Any]) -> None:
     function(*[ctypes.c_void_p(a.ctypes.data) for a in [*args, *outs, start]])
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_it_agrees(name: str, tmp_path: Path) -> None:
     f = FUNCTIONS[name]

@@ -123,7 +123,7 @@ def _put_in(fields: Any, at: int, number: int) -> None:
         nodes[at + 1][2][0] = at
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_by_its_node(name: str) -> None:
     whole, change, message = FAULTS[name]

@@ -74,7 +74,7 @@ def exported(name: str, to: str, path: Path, from_file: bool) -> dict[str, bytes
     return fnx.export(lambda x: f(x) + 1, X, to=to, name=name).files
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(25)
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler is here")
 @pytest.mark.parametrize(("name", "from_file"), [
     *[(name, False) for name in HOSTILE + WORDS], *[(name, True) for name in HOSTILE[:4]]])

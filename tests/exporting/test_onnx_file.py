@@ -39,7 +39,7 @@ MORE: dict[str, Any] = {
                          for i in (jnp.int32(x[0, 0] * 0 + k) for k in (-1, 1, 7))]}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", [*sorted(FUNCTIONS.keys() - REFUSED), *MORE])
 def test_a_model_has_the_values_of_the_function(name: str) -> None:
     f = (FUNCTIONS | MORE)[name]

@@ -31,7 +31,7 @@ def _arrays(b: int, t: int) -> tuple[Any, Any]:
             jnp.asarray(rng.normal(size=(8, 4)).astype("float32")))
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(("b", "t"), [(2, 3), (5, 7), (1, 1), (3, 512)])
 def test_all_lengths(exported: Any, b: int, t: int) -> None:
     args = _arrays(b, t)

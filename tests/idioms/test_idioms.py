@@ -23,7 +23,7 @@ def _answer(text: str, call: int) -> Any:
         return type(error)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_programs_are_refused_by_errors_of_fnx_and_repeat(seed: int) -> None:
     text = program(seed)

@@ -136,7 +136,7 @@ def test_all_results_of_an_operation_are_of_one_equation() -> None:
         np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(14)
 @pytest.mark.parametrize("inside", ["", "jit", "scan"])
 @pytest.mark.parametrize(("name", "f", "args", "params"), CASES)
 def test_an_operation_is_an_equation(name: str, f: Callable[..., Any], args: tuple[Any, ...],

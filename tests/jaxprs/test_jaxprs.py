@@ -53,7 +53,7 @@ PROGRAMS: list[Any] = [
 ]
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_evaluating_a_jaxpr_gives_the_results(f: Any) -> None:
     closed = fnx.make_jaxpr(f)(ONES)

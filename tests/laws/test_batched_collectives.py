@@ -79,7 +79,7 @@ def close(got: Any, want: Any) -> None:
     np.testing.assert_allclose(np.asarray(got), want, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_and_derivatives(kind: str) -> None:
     check(3, 1, kind)

@@ -99,7 +99,7 @@ def lane(x: UOp, i: int) -> UOp:
     return build.reshape(part, x.shape[1:])
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_derivatives_of_a_batch_are_those_of_each_element(kind: str, seed: int) -> None:
@@ -123,7 +123,7 @@ def test_derivatives_of_a_batch_are_those_of_each_element(kind: str, seed: int) 
         check(Program(together, each, values), seed)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_batched_derivatives_are_those_of_each_lane(kind: str, seed: int) -> None:

@@ -112,7 +112,7 @@ def slope(f: Function, xs: list[Any], direction: list[Any]) -> float:
     return (4 * central(5e-4) - central(1e-3)) / 3
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_slopes_to_second_order(name: str) -> None:
     f, shapes = FUNCTIONS[name]
@@ -150,7 +150,7 @@ WAYS: dict[str, Callable[[Function], Function]] = {
     "eager": lambda g: g, "jit": fnx.jit, "jit inside": lambda g: lambda x: fnx.jit(g)(x)}
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", GUARDED)
 def test_a_branch_not_taken_hands_on_zero(name: str, way: str) -> None:

@@ -260,7 +260,7 @@ def test_unary(name: str) -> None:
     assert not bad, "\n".join(bad)
 
 
-@pytest.mark.cases(28)
+@pytest.mark.cases(56)
 @pytest.mark.parametrize("direction", DIRECTIONS, ids=str)
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_binary(name: str, direction: tuple[int, int]) -> None:
@@ -381,7 +381,7 @@ READS: dict[str, tuple[Callable[[Any, Any], Any], list[float], list[float]]] = {
 }
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("name", READS)
 def test_both_modes_agree_at_indices_outside(name: str) -> None:
     read, along, back = READS[name]

@@ -31,7 +31,7 @@ VALUES: dict[str, Callable[[Any, Any], Any]] = {
 MODES = [None, "clip", "drop", "promise_in_bounds"]
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("where", PLACES)

@@ -56,7 +56,7 @@ def test_kernels_compute_what_the_interpreter_does(routine: str, options: tuple[
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("routine", ["cholesky", "lu", "lu_diagonal", "lu_solve", "qr", "solve",
                                      "triangular_solve"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -76,7 +76,7 @@ def test_many_small_matrices(routine: str, dtype: str) -> None:
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (9, 9), (5, 12), (12, 5)])
 def test_many_small_spectra(m: int, n: int, dtype: str) -> None:

@@ -28,7 +28,7 @@ DIFFERENT = {  # from sizes times scales, which are no whole numbers; onnxruntim
     "test_resize_downsample_scales_cubic_align_corners"}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_node_tests_of_an_operator_pass(operator: str) -> None:
     before = len(cases._NodeTestCases)

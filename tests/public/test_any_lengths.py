@@ -148,7 +148,7 @@ def test_shapes_share_kernels(name: str) -> None:
     assert new_kernels() - before <= (20 if "@" in name else 8)
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("kind", [t.name for t in dtypes.USER if t.bits < 64])
 def test_numbers_of_any_dtype_are_arguments(kind: str) -> None:
     x = jnp.asarray([0, 1, 1, 0]).astype(kind)

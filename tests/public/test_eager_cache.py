@@ -253,7 +253,7 @@ ARITHMETIC = {
     "subtract": lambda x, v: jnp.subtract(v, x), "weak": lambda x, v: jnp.asarray(3.5) * v}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_another_number_is_the_same_call_and_gives_what_it_gives_anew(name: str) -> None:
     f = ARITHMETIC[name]

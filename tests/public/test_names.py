@@ -88,7 +88,7 @@ def wanted(dtype: str, weak: bool, shape: list[int], values: list[Any]) -> tuple
     return dtype, weak, tuple(shape), data
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mode", WIDE)
 def test_every_function_over_every_dtype(mode: str, part: int) -> None:

@@ -11,7 +11,7 @@ COMPILED = True  # see conftest.py
 CASES = 3  # per family
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_as_jax_does_compiled(family: str) -> None:
     cases, check = modules()

@@ -136,7 +136,7 @@ def test_nothing_is_copied_around_a_transform() -> None:
     assert [n for n in names if n != "fft"] == ["map_mul"]
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "hfft", "irfft", "ihfft"])
 def test_derivatives(name: str) -> None:
     with fnx.enable_x64(True):

@@ -136,7 +136,7 @@ def test_interpreter() -> None:
         assert error(transform(jnp.asarray(x)), reference(x)) < 3e-7
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("shape", [(16, 7), (37, 16), (20, 100), (3, 20, 2, 2), (17, 136),
                                    (16, 1000), (127, 18), (17, 113)])
 def test_many_short_rows(shape: tuple[int, ...]) -> None:

@@ -31,7 +31,7 @@ def booth(x: Any) -> Any:
     return (x[0] + 2 * x[1] - 7) ** 2 + (2 * x[0] + x[1] - 5) ** 2
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("f, start, minimum", [
     (rosenbrock, [0.0, 0.0], [1.0, 1.0]), (rosenbrock, [-1.2, 1.0], [1.0, 1.0]),
@@ -70,7 +70,7 @@ def test_jit_and_vmap(method: str) -> None:
         np.testing.assert_allclose(himmelblau(every.x[i]), 0, atol=1e-5)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("f", [lambda x: jnp.sum(x), lambda x: jnp.sum(x) * jnp.nan,
                                lambda x: -jnp.sum(x * x), lambda x: jnp.sum(jnp.log(x))])

@@ -62,7 +62,7 @@ def test_operations_of_every_layout(n_batch: int, n_dense: int) -> None:
         close(a.update_layout(n_batch=other[0], n_dense=other[1], on_inefficient=None), A)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("n_batch, n_dense", LAYOUTS[:3])
 def test_derivatives_are_those_of_the_dense_array(n_batch: int, n_dense: int, float64: None
                                                   ) -> None:

@@ -96,7 +96,7 @@ def test_lobpcg_finds_the_largest_eigenvalues(t: str) -> None:
     np.testing.assert_allclose(of_function, w, rtol=1e-5)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("solver", [cg, bicgstab, gmres])
 def test_iterative_solvers_take_complex_systems(solver: Any) -> None:
     a, b = system(0, 6, "complex64")

@@ -104,7 +104,7 @@ def test_fits(columns: tuple[int, ...], float64: None) -> None:
     np.testing.assert_allclose(np.squeeze(residuals), np.squeeze(np.polyfit(x, y, 3, full=True)[1]))
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("n, m", [(4, None), (3, 5), (5, 3), (40, 40)])
 def test_orthogonal_matrices(n: int, m: int | None) -> None:
     q = np.asarray(random.orthogonal(random.key(0), n, (2,), m=m))

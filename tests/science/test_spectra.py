@@ -43,7 +43,7 @@ def test_convolutions(n: int, m: int, is_complex: bool) -> None:
         np.testing.assert_allclose(whole, np.convolve(x[0], y[0]), atol=1e-12)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_short_time_transforms(options: dict[str, Any], float64: None) -> None:
     for boundary in ("zeros", "odd", None):
@@ -57,7 +57,7 @@ def test_short_time_transforms(options: dict[str, Any], float64: None) -> None:
         np.testing.assert_allclose(found[:100], want, atol=1e-10)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_densities(options: dict[str, Any], float64: None) -> None:
     for average in ("mean", "median"):

@@ -30,7 +30,6 @@ def test_devices_share_the_processor() -> None:
     assert len(fnx.devices("interp")) == 1
 
 
-@pytest.mark.cases(1)
 @pytest.mark.parametrize(("environment", "script"), [
     ({"FNX_CPU_DEVICES": "3"}, "import fnx; print(len(fnx.devices()))"),
     ({"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=3 --b"},

@@ -240,7 +240,7 @@ BOUNDS: dict[str, Any] = {  # x [5, 3], two indices along the first axis
     "masked_scatter": lambda x, i: x.masked_scatter(x < i.max(), x[:1, :2])}
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_an_index_out_of_bounds_raises_as_in_pytorch(name: str) -> None:
     """On the line of the user's, and nothing is written into arguments."""

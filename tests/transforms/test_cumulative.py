@@ -24,7 +24,7 @@ SHAPES = [((1,), 0), ((16,), 0), ((17,), 0), ((300,), 0), ((3, 40), 1), ((40, 3)
           ((0,), 0), ((0, 30), 1), ((30, 0), 0)]
 
 
-@pytest.mark.cases(32)
+@pytest.mark.cases(64)
 @pytest.mark.parametrize("name", FOLDS)
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
@@ -35,7 +35,7 @@ def test_they_are_numpys(name: str, shape: tuple[int, ...], axis: int, reverse: 
     np.testing.assert_array_equal(ours(jnp.asarray(x), axis, reverse), want)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", FOLDS)
 @pytest.mark.parametrize(("shape", "axis"), [((20,), 0), ((3, 18), 1), ((18, 2), 0), ((9,), 0)])
 def test_derivatives_of_both_modes(name: str, shape: tuple[int, ...], axis: int) -> None:

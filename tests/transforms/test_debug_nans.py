@@ -104,7 +104,7 @@ def test_the_line_is_that_of_the_op() -> None:
         fnx.jit(lambda x: lax.scan(counts_down, 1.5, x))(X)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("transform", [
     lambda f: fnx.grad(fnx.checkpoint(f)), fnx.grad, fnx.jacfwd, lambda f: fnx.vmap(fnx.grad(f))])
 def test_of_equal_graphs_the_line_is_that_of_the_function(transform: Any) -> None:
@@ -229,7 +229,7 @@ HARMLESS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
 }
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("name", HARMLESS)
 def test_the_element_named_reaches_the_result(name: str) -> None:
     f, args, said = HARMLESS[name]

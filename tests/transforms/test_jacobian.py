@@ -21,7 +21,7 @@ def model(w: Any, x: Any) -> Any:
     return {"a": jnp.tanh(x @ w), "b": (jnp.sum(x * x), jnp.max(w))}
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("jac", [fnx.jacfwd, fnx.jacrev, fnx.jacobian])
 @pytest.mark.parametrize("argnums", [0, 1, (0, 1), (1,)])
 @pytest.mark.parametrize("wrap", [lambda f: f, fnx.jit])
@@ -128,7 +128,7 @@ PRODUCTS: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(10)
 @pytest.mark.parametrize("jac", [fnx.jacfwd, fnx.jacrev, fnx.hessian])
 @pytest.mark.parametrize("name, f, n", PRODUCTS, ids=[p[0] for p in PRODUCTS])
 def test_products_with_units(name: str, f: Any, n: int, jac: Any) -> None:
@@ -166,7 +166,7 @@ PRODUCTS_OF_ARRAYS: list[tuple[str, Any, tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name, f, shape", PRODUCTS_OF_ARRAYS,
                          ids=[p[0] for p in PRODUCTS_OF_ARRAYS])
 def test_products_with_units_of_any_shape(name: str, f: Any, shape: tuple[int, ...]) -> None:

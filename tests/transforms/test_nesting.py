@@ -36,7 +36,7 @@ def deep() -> Any:
     return f
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_many_calls_that_are_traced_already(deep: Any, way: str) -> None:
     """Later stages do not recurse."""
@@ -56,7 +56,7 @@ def alone(f: Any) -> Any:
     return fnx.vmap(f, in_axes=None, out_axes=None, axis_size=1)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("wrap", [fnx.jit, fnx.call, fnx.checkpoint, alone],
                          ids=lambda f: f.__name__)
 def test_fresh_nesting(wrap: Any) -> None:

@@ -27,7 +27,7 @@ def drawn(dtype: str, n: int) -> Any:
     return x.astype(dtype)
 
 
-@pytest.mark.cases(11)
+@pytest.mark.cases(22)
 @pytest.mark.parametrize("n", [1, 5, 32, 33, 300])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "int8", "uint8", "uint32"])
 def test_order_is_numpys_stable_one_in_every_bit(dtype: str, n: int) -> None:

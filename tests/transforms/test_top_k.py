@@ -51,7 +51,7 @@ def test_blocks_give_what_a_stable_sort_gives(values: str, n: int, k: int, dtype
     assert np.asarray(got).tobytes() == want.tobytes()
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("n, k", [(1000, 7), (997, 2), (4096, 40)])
 @pytest.mark.parametrize("values", ["many", "few", "special"])
 def test_compiled(values: str, n: int, k: int) -> None:

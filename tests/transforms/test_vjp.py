@@ -121,7 +121,7 @@ LINEAR: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.cases(13)
+@pytest.mark.cases(26)
 @pytest.mark.parametrize("wrap", [lambda f: f, fnx.jit], ids=["", "jit"])
 @pytest.mark.parametrize("name, f, like", LINEAR, ids=[c[0] for c in LINEAR])
 def test_a_transpose_turns_a_product_around(name: str, f: Any, like: Any, wrap: Any) -> None:

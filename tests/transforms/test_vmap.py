@@ -113,7 +113,7 @@ def test_with_jit(make: Callable[..., Any]) -> None:
     assert_near(make(loss)(ws, xs), stacked(loss, ws, xs))
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("make", [
     lambda f: fnx.vmap(fnx.grad(f)), lambda f: fnx.jit(fnx.vmap(fnx.grad(f))),
     lambda f: fnx.vmap(fnx.jit(fnx.grad(f))), lambda f: fnx.vmap(fnx.grad(fnx.jit(f)))])

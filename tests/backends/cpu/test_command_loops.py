@@ -46,7 +46,7 @@ def run(fn: UOp, args: list[np.ndarray[Any, Any]], device: str) -> list[np.ndarr
 # ---- values -----------------------------------------------------------------------------------
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_nested_loops(seed: int, no_loop_in_one_kernel: None) -> None:
     """The cpu gives the interpreter's bits, from the same commands and from the graph."""

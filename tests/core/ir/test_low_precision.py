@@ -145,7 +145,7 @@ def test_what_does_not_promote_and_what_does_not_fit() -> None:
         jnp.asarray(np.array([8]), "int4")
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("t", ["bfloat16", "float16"])
 def test_sums_and_products_are_those_of_float32(t: str) -> None:

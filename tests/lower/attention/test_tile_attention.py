@@ -175,7 +175,7 @@ def attended(f: Function) -> Function:
 OPERANDS = arrays((2, N, D), (2, N, D), (2, N, D), (2, N, D))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 @pytest.mark.parametrize("f", SPELLINGS, ids=lambda f: f.__name__)
 def test_attention_is_one_kernel_that_writes_no_matrix(f: Function, device: str) -> None:
@@ -186,7 +186,7 @@ def test_attention_is_one_kernel_that_writes_no_matrix(f: Function, device: str)
     agree(f, OPERANDS[:3], device)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 @pytest.mark.parametrize("f", [f for f in SPELLINGS if f is not divided_last],
                          ids=lambda f: f.__name__)
@@ -233,7 +233,7 @@ def seeing(f: Function) -> Function:
     return lambda q, k, v, g, seen: attended(lambda q, k, v: f(q, k, v, seen))(q, k, v, g)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("f, device", [(where_seen, "cpu"), (where_hidden, "interp")])
 @pytest.mark.parametrize("name", DATA)
 def test_masks_that_are_data_end_loops_behind_what_they_leave(
@@ -257,7 +257,7 @@ def test_what_masks_leave_may_be_no_number() -> None:
         agree(where_seen, [*args, DATA["keys"]], "cpu", 1e-5)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("f, ends", [(by_einsum, True), (segments, True), (added, False),
                                      (divided_last, False)])
 def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None:
@@ -296,7 +296,7 @@ def test_of_gradients_three_kernels_go_by_blocks() -> None:
 HEADS = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 @pytest.mark.parametrize("f", [by_einsum, plain, by_logsumexp, window, batched],
                          ids=lambda f: f.__name__)
@@ -311,7 +311,7 @@ def test_of_heads_that_workers_share_they_are_one_kernel(f: Function, device: st
     agree(attended(f), HEADS, device, 1e-5)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("t, s, d", [(100, 96, 8), (7, 130, 3), (131, 33, 16), (70, 41, 20),
                                      (1, 90, 8), (90, 1, 8), (36, 1025, 5)])
 def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
@@ -320,7 +320,7 @@ def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
         agree(attended(f), args, "cpu", 2e-5)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("operand, at", [(0, 3), (1, 70), (1, 96), (2, 96), (3, 40)])
 def test_one_kernel_is_finite_where_two_are(
@@ -348,7 +348,7 @@ def test_lengths_that_divide_nothing(t: int, s: int, d: int, e: int) -> None:
         agree(attended(f), args, "cpu", 1e-5)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("f", [by_einsum, window, by_logsumexp])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])
 @pytest.mark.parametrize("operand", range(3))
@@ -555,7 +555,7 @@ BY_BLOCKS: dict[str, Case] = {
 }
 
 
-@pytest.mark.cases(9)
+@pytest.mark.cases(18)
 @pytest.mark.parametrize("name", [*WRITTEN, *BY_BLOCKS])
 def test_it_is_done_where_that_is_predicted_to_be_faster(
         name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,7 +587,7 @@ def test_what_would_fill_memory_may_take_longer(monkeypatch: pytest.MonkeyPatch)
     assert "predicted to take" in priced(f, shapes)[0]
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("heads", [3, 7])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_bits_are_those_of_two_workers(workers: int, heads: int) -> None:

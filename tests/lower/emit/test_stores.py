@@ -23,7 +23,7 @@ def narrowed(n: int, t: dtypes.DType, lanes: int) -> UOp:
     return build.kernel([build.store(o, build.cast(x, t), inside)], "narrow", (0, 1))
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("t", [dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.int32])
 def test_nothing_is_written_behind_the_last_element(t: dtypes.DType, lanes: int) -> None:

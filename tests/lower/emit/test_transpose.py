@@ -59,7 +59,7 @@ def test_transposed_copy(m, n, lanes, rows, dtype):
     assert same_bits(mine[1], theirs[1])
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("shape", [(33, 70), (1, 5), (64, 16), (17, 300)])
 def test_transposed_copy_of_any_length(shape):
     """In eager calls strides are known only at run time; blocks are transposed all the same."""

@@ -103,7 +103,7 @@ def program(m: Any, rng: np.random.Generator, x: Any) -> list[Any]:
     return [*[r for r in rows if rng.random() < .3], *[s for s in some if rng.random() < .5], x]
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("device", ["cpu", "interp"])
 @pytest.mark.parametrize("always", [True, False])
 def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) -> None:

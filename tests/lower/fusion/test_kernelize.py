@@ -261,7 +261,7 @@ _SAME_PLACE: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(20)
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "everything varies"])
 @pytest.mark.parametrize("combine", ["add", "multiply", "max"])
 @pytest.mark.parametrize("form", _SAME_PLACE)

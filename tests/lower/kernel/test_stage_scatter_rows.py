@@ -53,7 +53,7 @@ BLOCK = get_device("cpu").target.l1 // 8 // 4  # in 32-bit indices
 
 
 # All at once, in blocks, and in blocks the last of which is shorter.
-@pytest.mark.cases(13)
+@pytest.mark.cases(26)
 @pytest.mark.parametrize("rows", [MANY - 1, MANY, 250, 2 * BLOCK - 2 * LANES, 2 * BLOCK - 3])
 @pytest.mark.parametrize("width", [(), (1,), (2,), (3,), (64,), (65,)])
 def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:
@@ -66,7 +66,7 @@ def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:
         assert is_staged(f, *args) == (rows >= MANY and width != (65,))
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(14)
 @pytest.mark.parametrize(("how", "dtype"), [
     (how, dtype) for how in ["add", "max", "min", "multiply", "set"]
     for dtype in ["bool", "int8", "int32", "float16", "bfloat16", "float32"]

@@ -261,7 +261,7 @@ def test_wide_parts_of_many_neighbors_are_left_to_loops() -> None:
     assert len(kernel.node.src) == 1
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("rows", [64, 300, 2000])
 def test_loops_of_wide_parts_and_columns_share_blocks_of_rows(rows: int) -> None:
     """[x, sin of 12 columns]: a loop copies the rows of x; each sine is a vector of 16 rows."""

@@ -84,7 +84,7 @@ CASES = [(op, t) for op in EXPANSIONS for t in COMPUTED
          ] + [(ops.THREEFRY, dtypes.uint32)]
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("op,dtype", CASES, ids=str)
 def test_scalar_and_vector_code_have_the_bits_of_the_expansion(op: Op, dtype: DType) -> None:
     xs, arg = _operands(op, dtype), 1 if op is ops.THREEFRY else None

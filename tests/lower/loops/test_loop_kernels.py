@@ -184,14 +184,14 @@ def agree(f: Callable[..., Any], *args: Any) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_the_interpreter_gives_the_same(f: Any) -> None:
     assert len(kernels(f, *WORDS)) == 1
     agree(f, *WORDS)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("k", [-1, 0, 1, 2])
 def test_a_branch_in_another_on_the_same_number(k: int) -> None:
     def f(a: Any, k: Any) -> Any:
@@ -212,7 +212,7 @@ def test_over_lanes(f: Any) -> None:
     agree(fnx.vmap(f), *np.stack([WORDS, WORDS[::-1]]))
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(10)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("cycles", [300, 3000])
 def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("f", [never, *ENDED_BY_DATA], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_strips_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -243,7 +243,7 @@ def test_strips_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.M
     assert found <= {0, steps} and (steps in found or f is never)
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(10)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_the_interpreter_runs_the_kernel(f: Any) -> None:
     """The interpreter runs the commands of the cpu device, including loops that are kernels."""

@@ -136,7 +136,7 @@ def places(d: Any) -> tuple[int, list[int]]:
     return rank, sorted(d(st.sets(st.integers(0, rank - 1), min_size=1)))
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @settings(max_examples=4, deadline=None)
@@ -232,7 +232,7 @@ def test_lanes_write_their_rows() -> None:
         assert most_when_given(step, x, at) <= 2 * v.size
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("read", [
     lambda x, i: lax.dynamic_slice(x, (0, i), (40, 3)), lambda x, i: x[:, i],
     lambda x, i: x[4:30, i], lambda x, i: jnp.take(x, jnp.stack([i, i + 2]), axis=1),

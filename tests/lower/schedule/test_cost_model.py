@@ -121,7 +121,7 @@ def test_what_is_not_legal_is_infinite() -> None:
     assert predict_cycles(product(8, 8, 8), (tiling.vectorize("nobody"),), CPU) == math.inf
 
 
-@pytest.mark.cases(9)
+@pytest.mark.cases(18)
 @pytest.mark.parametrize("target", [CPU, *TARGETS.values()], ids=["cpu", *TARGETS])
 @pytest.mark.parametrize("name", CASES)
 def test_candidates_come_in_the_order_of_their_cost(name: str, target: Target) -> None:

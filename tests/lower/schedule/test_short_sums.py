@@ -83,7 +83,7 @@ def test_short_sums_have_the_bits_of_a_chain(terms: int, n: int, seed: int) -> N
         assert fnx.jit(f)(*operands).tolist() == want, f.__name__
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("disabled", ["", "fuse_loop_into_kernel", "all"])
 def test_a_step_has_the_bits_of_its_linearization(disabled: str) -> None:
     """A Runge-Kutta step whose stages are weighed by data, as solvers with tables compute it."""

@@ -33,7 +33,7 @@ def drawn(shape: tuple[int, ...], dtype: str, kind: str) -> Any:
     return np.asarray(jnp.asarray(x).astype(dtype))
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(20)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape, axis", [((7,), 0), ((1000,), None), ((13, 17), 0), ((40, 10), 1),
                                          ((5, 6, 7), 1), ((70001,), 0)], ids=repr)

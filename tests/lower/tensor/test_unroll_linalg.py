@@ -94,7 +94,7 @@ def test_large_and_small_columns() -> None:
         np.testing.assert_allclose(r / size, want_r / size, atol=1e-13)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
 def test_eigenvalues_and_singular_values(n: int, dtype: Any) -> None:

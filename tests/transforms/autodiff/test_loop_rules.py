@@ -93,7 +93,7 @@ def slope_by_hand(a: float, n: int, rate: float) -> float:
     return dx
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 767, 768, 769, 800, 5000])
 def test_any_number_of_steps(n: int) -> None:
     rate = 1 / n

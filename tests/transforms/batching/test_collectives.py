@@ -68,7 +68,7 @@ def test_values(name: str) -> None:
     assert_near(fnx.vmap(fnx.jit(COLLECTIVES[name]), axis_name="i")(x), want)
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_another_vmap_around_or_inside(name: str) -> None:
     xs = rows(2, SIZE, 4, 3)
@@ -82,7 +82,7 @@ def test_another_vmap_around_or_inside(name: str) -> None:
         jnp.moveaxis(xs, 0, -1).swapaxes(0, 1)), jnp.moveaxis(want, 0, -1).swapaxes(0, 1))
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_derivatives_inside_and_outside(name: str) -> None:
     """Inside vmap, each element differentiates the sum of all elements' results with respect to its

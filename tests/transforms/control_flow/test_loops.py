@@ -34,7 +34,7 @@ def cell(c: Any, x: Any) -> tuple[Any, Any]:
     return {"h": c["h"] * 0.5 + x["a"], "n": c["n"] + 1}, (c["h"] + x["a"], None, c["n"])
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("unroll", [1, 2, 3, 5, True, False])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 5, 6])
@@ -364,7 +364,7 @@ BEFORE: dict[str, Callable[[Any], Any]] = {
     "a callback": lambda m: fnx.pure_callback(np.cos, m, m)}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("before", BEFORE)
 def test_what_was_computed_before_a_loop_is_not_computed_in_its_steps(loop: str, before: str
@@ -411,7 +411,7 @@ INSIDE: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "cond in jit": lambda g: fnx.jit(lambda v: lax.cond(v[0, 0] > 0, g, lambda v: -g(v), v))}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("inside", INSIDE)
 def test_nor_by_functions_that_are_called_in_its_steps(loop: str, inside: str) -> None:

@@ -221,7 +221,7 @@ def test_pools(batch: bool) -> None:
 # ---- cumulative reductions ----------------------------------------------------------------------
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_associative_scan_of_a_function_that_is_not_commutative(n: int, reverse: bool) -> None:
@@ -252,7 +252,7 @@ def test_associative_scan_is_work_efficient_and_differentiable() -> None:
     np.testing.assert_allclose(got, np.prod(x) / x, rtol=1e-4)
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(14)
 @pytest.mark.parametrize(("name", "f"), [("cummax", np.maximum), ("cummin", np.minimum),
                                          ("cumlogsumexp", np.logaddexp)])
 @pytest.mark.parametrize(("axis", "reverse"), [(0, False), (1, True), (-1, False)])

@@ -160,7 +160,7 @@ def test_a_symmetric_system_and_one_without_a_transpose() -> None:
         fnx.grad(lambda s: f(s).sum())(s)
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("n, restart", [(1, 20), (6, 3), (12, 20)])
 def test_minimal_residuals(n: int, restart: int) -> None:
     rng = np.random.default_rng(n)

@@ -74,7 +74,7 @@ WORDS: dict[str, Callable[[Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @BOTH
 @pytest.mark.parametrize("word", WORDS)
 def test_a_rule_that_is_the_derivative_changes_nothing(f: Any, word: str) -> None:

@@ -77,7 +77,7 @@ def batched(f: Any) -> Any:
     return lambda w, x: fnx.vmap(f, (None, 0))(w, x[None])
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("transform", [lambda f: f, fnx.grad, batched, fnx.jit, fnx.checkpoint],
                          ids=["plain", "grad", "vmap", "jit", "checkpoint"])
 def test_a_program_has_the_lines_of_its_function(transform: Any) -> None:

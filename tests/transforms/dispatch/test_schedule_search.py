@@ -50,7 +50,7 @@ def operands(name: str) -> list[Any]:
     return [rng.uniform(0.1, 1, shape).astype("f4") for shape in CASES[name][1]]
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found_computes_the_same(name: str) -> None:
     f, args = CASES[name][0], operands(name)
@@ -65,7 +65,7 @@ def test_what_is_found_computes_the_same(name: str) -> None:
     assert "found by search" not in fnx.jit(f).lower(*args).text("schedules")
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("target", [
     Target("cpu"), Target("cpu", vector_bits=128, vector_registers=16)], ids=["wide", "narrow"])
