@@ -54,12 +54,21 @@ if importlib.util.find_spec("torch") is None:  # make test-torch installs it
     collect_ignore_glob.append("torch/*")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Draw whether LLVM optimizes kernels, before fixtures of modules are made; for all threads."""
-    from fnx.core.support.config import config
+class _AllTests:
+    """Hooks for tests in all folders: those of this file are for its own folder."""
 
-    config.disable_most_optimizations = _compiles_quickly(item)
+    @staticmethod
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(item: pytest.Item) -> None:
+        """Draw whether LLVM optimizes kernels, before fixtures of modules are made, and for all
+        threads. Forget the lines of files before a doctest, whose debugger looks at all of these
+        files before each example."""
+        from fnx.core.support.config import config
+
+        config.disable_most_optimizations = _compiles_quickly(item)
+        if isinstance(item, pytest.DoctestItem):
+            for name in [name for name in linecache.cache if os.path.isabs(name)]:
+                linecache.cache.pop(name, None)
 
 
 def _compiles_quickly(item: pytest.Item) -> bool:
@@ -89,15 +98,6 @@ def _same_data(request: pytest.FixtureRequest) -> None:
         if isinstance(value, np.random.Generator):
             state = _STATES.setdefault((module.nodeid, name), value.bit_generator.state)
             value.bit_generator.state = state
-
-
-@pytest.fixture(autouse=True)
-def _few_cached_sources(request: pytest.FixtureRequest) -> None:
-    """Forget the lines of files before a doctest, whose debugger looks at all of these files before
-    each example."""
-    if isinstance(request.node, pytest.DoctestItem):
-        for name in [name for name in linecache.cache if os.path.isabs(name)]:
-            linecache.cache.pop(name, None)
 
 
 @pytest.fixture
@@ -146,6 +146,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Draw other examples in every run, also in CI, with one seed for all workers, which is
     reported."""
+    config.pluginmanager.register(_AllTests())
     config.addinivalue_line("markers", "cases(count): draw so many of the parametrized cases of a "
                             "test by the run's seed; --all-cases runs all of them")
     if config.getoption("hypothesis_seed") is None:

@@ -61,6 +61,7 @@ def test_ratios_are_taken_inside_a_round(compare: ModuleType) -> None:
     assert compare.row("g", measured, {})[-1] == "does not run"
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name, sizes", [
     ("mlp_step", {"width": 32}),
     ("gpt_step", {"layers": 1, "width": 32, "heads": 2, "length": 16, "batch": 2,

@@ -123,6 +123,7 @@ def test_odd_arrays_are_saved_as_their_values(ending: str, tmp_path: Path) -> No
         np.testing.assert_array_equal(np.asarray(found[kind]), plain(x), kind)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("shape", [(2**45,), (2**40, 2**40), (2**62, 4), (3, 2**63), (2**20,) * 4])
 def test_huge_shapes_are_refused_or_cost_nothing(shape: tuple[int, ...]) -> None:
     """They are refused where an array of that shape would have to be stored."""

@@ -188,6 +188,7 @@ def test_transposes(axes: tuple[int, ...]) -> None:
     close(BCOO.fromdense(x).transpose(axes), x.transpose(axes))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("n_batch, n_dense", LAYOUTS[:3])
 def test_functions_of_dense_arrays(n_batch: int, n_dense: int) -> None:
     a, b = [BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense) for x in (A, B)]

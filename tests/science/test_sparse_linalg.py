@@ -82,6 +82,7 @@ def test_bad_systems_are_refused() -> None:
         linalg.lobpcg_standard(jnp.eye(5), jnp.ones((5, 1)))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("t", ["float32", "complex64"])
 def test_lobpcg_finds_the_largest_eigenvalues(t: str) -> None:
     rng = np.random.default_rng(1)
