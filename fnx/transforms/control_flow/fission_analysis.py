@@ -21,7 +21,8 @@ from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp, consumers, toposort
 
 MIN_WORK = 8192  # of a node in a step: elements reduced, or total elementwise cost
-EXPENSIVE_COST = 40        # cost of an elementwise op whose result is worth storing
+EXPENSIVE_COST = 40        # cost of an elementwise op whose result is worth storing for each step
+INVARIANT_COST = ops.EXP.cost  # and once, for all steps
 MIN_REUSE = 4      # least ratio of the size of a product to that of its stored inputs
 
 _BATCHED = frozenset({"elementwise", "movement", "reduce", "gather"})
@@ -31,11 +32,18 @@ _MOVEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND})
 _MOVES_ALONG = ops.ELEMENTWISE | {ops.RESHAPE, ops.PERMUTE, ops.REDUCE}
 
 
-def is_expensive(n: UOp) -> bool:
-    size = math.prod(n.shape)
+def is_expensive(n: UOp, least_cost: int = EXPENSIVE_COST) -> bool:
+    """Whether a node is a large reduction, or an elementwise op of this cost and much work."""
     if n.op is ops.REDUCE:
         return math.prod(n.src[0].shape) >= MIN_WORK
-    return n.op in ops.ELEMENTWISE and n.op.cost >= EXPENSIVE_COST and n.op.cost * size >= MIN_WORK
+    cost = _cost(n)
+    return n.op in ops.ELEMENTWISE and cost >= least_cost and cost * math.prod(n.shape) >= MIN_WORK
+
+
+def _cost(n: UOp) -> int:
+    """Return the cost of an elementwise op: a function of complex numbers has an angle, too."""
+    of_angle = ops.SIN.cost + ops.COS.cost
+    return n.op.cost + (of_angle if n.dtype.is_complex and n.op.cost > ops.DIV.cost else 0)
 
 
 def can_be_batched(n: UOp) -> bool:
@@ -70,8 +78,12 @@ def select_hoisted(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, b
     of_inner_loops = {s for n in order if n.op in (ops.SCAN, ops.WHILE)
                       for s in _permuted_invariants(n, free)}
     hoisted: set[UOp] = set()
+
+    def is_worth_it(n: UOp) -> bool:
+        return is_expensive(n, EXPENSIVE_COST if free[n] else INVARIANT_COST)
+
     for n in order:
-        if n in free and n.src and (is_expensive(n) or n in of_inner_loops or
+        if n in free and n.src and (is_worth_it(n) or n in of_inner_loops or
                                     n.op in _MOVES_ALONG and any(s in hoisted for s in n.src)):
             hoisted.add(n)
 
@@ -79,7 +91,7 @@ def select_hoisted(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, b
         return n in roots or any(r not in hoisted for r in readers[n])
 
     while True:
-        stay = {n for n in hoisted - of_inner_loops if not is_expensive(n)
+        stay = {n for n in hoisted - of_inner_loops if not is_worth_it(n)
                 and any(s in hoisted and is_read(s) for s in n.src)}
         if not stay:
             return {n: free[n] for n in order if n in hoisted and is_read(n)}

@@ -211,3 +211,19 @@ def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     spec.check([after], "tensor")
     for a, b in zip(interp.apply(fn, program.values), interp.apply(after, program.values)):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_functions_of_invariants_are_computed_once() -> None:
+    def f(v: fnx.Array, z: fnx.Array) -> fnx.Array:
+        def step(z: fnx.Array, _: None) -> tuple[fnx.Array, None]:
+            return z * jnp.exp(-0.5j * v) + jnp.exp(v)[::-1], None
+        return lax.scan(step, z, None, length=5)[0]
+
+    v, z = np.linspace(0, 1, 2000, dtype=np.float32), np.ones(2000, np.complex64)
+    fn = fnx.make_jaxpr(f)(v, z).function
+    assert in_steps(fn, ops.EXP) == 2
+    assert in_steps(split_scans(fn), ops.EXP) == 0
+    expected = z.astype(np.complex128)
+    for _ in range(5):
+        expected = expected * np.exp(-0.5j * v) + np.exp(v)[::-1]
+    np.testing.assert_allclose(fnx.jit(f)(v, z), expected, rtol=1e-5)
