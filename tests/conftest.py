@@ -65,7 +65,8 @@ class _AllTests:
         files before each example."""
         from fnx.core.support.config import config
 
-        config.disable_most_optimizations = _compiles_quickly(item)
+        config.disable_most_optimizations = quick = _compiles_quickly(item)
+        os.environ["FNX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))  # for processes of the test
         if isinstance(item, pytest.DoctestItem):
             for name in [name for name in linecache.cache if os.path.isabs(name)]:
                 linecache.cache.pop(name, None)
