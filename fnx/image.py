@@ -1,4 +1,8 @@
-"""Image resizing, as in ``jax.image``: weighted means of neighboring elements."""
+"""Image resizing, as in ``jax.image``: weighted means of neighboring elements.
+
+    resize                one axis after the other: for each result a window of elements
+    scale_and_translate   the scale may be traced: products with a matrix of weights
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, axes
@@ -16,6 +22,7 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_float
 from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
+from fnx.numpy.weighted_windows import Windows, weigh_windows
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -60,42 +67,49 @@ def _method(method: Any) -> ResizeMethod:
     return method if isinstance(method, ResizeMethod) else ResizeMethod.from_string(method)
 
 
-# ---- weights by distance ------------------------------------------------------------------------
+# ---- weights by distance: of Arrays, or of NumPy arrays -----------------------------------------
+
+Numbers = Any
+Weight = Callable[[Any, Numbers], Numbers]
 
 
-def _triangle(x: Array) -> Array:
-    return jnp.maximum(0, 1 - x)
+def _triangle(np_: Any, x: Numbers) -> Numbers:
+    return np_.maximum(0, 1 - x)
 
 
-def _lanczos(radius: float) -> Callable[[Array], Array]:
-    def weight(x: Array) -> Array:
-        waves = radius * jnp.sin(math.pi * x) * jnp.sin(math.pi * x / radius)
-        square = jnp.where(x != 0, math.pi ** 2 * x ** 2, 1)
-        return jnp.where(x > radius, 0.0, jnp.where(x > 1e-3, waves / square, 1))
+def _lanczos(radius: float) -> Weight:
+    def weight(np_: Any, x: Numbers) -> Numbers:
+        waves = radius * np_.sin(math.pi * x) * np_.sin(math.pi * x / radius)
+        square = np_.where(x != 0, math.pi ** 2 * x ** 2, 1)
+        return np_.where(x > radius, 0.0, np_.where(x > 1e-3, waves / square, 1))
     return weight
 
 
-def _cubic(a: float) -> Callable[[Array], Array]:
+def _cubic(a: float) -> Weight:
     """Return Keys's cubic kernel with slope a: -0.5 in his paper, -0.75 in some libraries."""
-    def weight(x: Array) -> Array:
+    def weight(np_: Any, x: Numbers) -> Numbers:
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return jnp.where(x >= 2, 0.0, jnp.where(x >= 1, far, near))
+        return np_.where(x >= 2, 0.0, np_.where(x >= 1, far, near))
     return weight
 
 
-_WEIGHTS: dict[ResizeMethod, Callable[[Array], Array]] = {
-    ResizeMethod.LINEAR: _triangle, ResizeMethod.LANCZOS3: _lanczos(3.0),
-    ResizeMethod.LANCZOS5: _lanczos(5.0), ResizeMethod.CUBIC: _cubic(-0.5),
-    ResizeMethod.CUBIC_PYTORCH: _cubic(-0.75)}
+_WEIGHTS: dict[ResizeMethod, tuple[int, Weight]] = {  # with the distance from which they are 0
+    ResizeMethod.LINEAR: (1, _triangle), ResizeMethod.LANCZOS3: (3, _lanczos(3.0)),
+    ResizeMethod.LANCZOS5: (5, _lanczos(5.0)), ResizeMethod.CUBIC: (2, _cubic(-0.5)),
+    ResizeMethod.CUBIC_PYTORCH: (2, _cubic(-0.75))}
 _MIN_WEIGHT_SUM = 1000 * 2.0 ** -23  # a smaller sum of weights counts as zero
 
 
-def _overlap_weights(n: int, m: int, inverse: Array, shift: Array) -> Array:
-    """Return how much of each of n elements each of m results covers: [n, m]."""
-    low = jnp.arange(m, dtype=inverse.dtype) * inverse - shift * inverse
-    positions = jnp.arange(n, dtype=inverse.dtype)[:, None]
-    return jnp.maximum(0.0, jnp.minimum(low + inverse, positions + 1) - jnp.maximum(low, positions))
+def _normalized(np_: Any, weights: Numbers, axis: int) -> Numbers:
+    """Divide weights by their sums along an axis; weights whose sum is 0 become 0."""
+    total = np_.sum(weights, axis, keepdims=True)
+    return np_.where(np_.abs(total) > _MIN_WEIGHT_SUM, weights / np_.where(total != 0, total, 1), 0)
+
+
+def _overlap(np_: Any, positions: Numbers, low: Numbers, width: Numbers) -> Numbers:
+    """Return how much of the elements at ``positions`` lies between low and low + width."""
+    return np_.maximum(0.0, np_.minimum(low + width, positions + 1) - np_.maximum(low, positions))
 
 
 def _weight_matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, antialias: bool
@@ -106,22 +120,50 @@ def _weight_matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMet
         method = ResizeMethod.CUBIC
     inverse = 1.0 / scale
     width = jnp.maximum(inverse, 1.0) if antialias else 1.0
-    centre = (jnp.arange(m, dtype=inverse.dtype) + 0.5) * inverse - shift * inverse - 0.5
+    low = jnp.arange(m, dtype=inverse.dtype) * inverse - shift * inverse
+    centre = low + 0.5 * inverse - 0.5
     margin = 2 if clamps_edges else 0
-    positions = jnp.arange(-margin, n + margin, dtype=inverse.dtype)
+    positions = jnp.arange(-margin, n + margin, dtype=inverse.dtype)[:, None]
     if method is ResizeMethod.AREA:
-        weights = _overlap_weights(n, m, inverse, shift)
+        weights = _overlap(jnp, positions, low, inverse)
     else:
-        weights = _WEIGHTS[method](jnp.abs(centre - positions[:, None]) / width)
+        weights = _WEIGHTS[method][1](jnp, jnp.abs(centre - positions) / width)
     if clamps_edges:  # positions outside the image add to its edge
-        clamped = jnp.clip(positions.astype("int32"), 0, n - 1)
+        clamped = jnp.clip(positions[:, 0].astype("int32"), 0, n - 1)
         weights = jnp.zeros((n, m), weights.dtype).at[clamped].add(weights)
-    total = jnp.sum(weights, 0, keepdims=True)
-    weights = jnp.where(jnp.abs(total) > _MIN_WEIGHT_SUM, weights / jnp.where(total != 0, total, 1),
-                        0)
-    if clamps_edges:
-        return weights
-    return jnp.where((centre >= -0.5) & (centre <= n - 0.5), weights, 0)
+        clamped_weights: Array = _normalized(jnp, weights, 0)
+        return clamped_weights
+    is_inside = (centre >= -0.5) & (centre <= n - 0.5)
+    matrix: Array = jnp.where(is_inside, _normalized(jnp, weights, 0), 0)
+    return matrix
+
+
+# ---- windows: the elements that have a weight ---------------------------------------------------
+
+
+def _windows(n: int, m: int, method: ResizeMethod, antialias: bool) -> Windows:
+    """Return the windows of n elements in m results."""
+    clamps_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
+    if method is ResizeMethod.CUBIC_PYTORCH and antialias:
+        method = ResizeMethod.CUBIC
+    inverse = n / m
+    low = np.arange(m) * inverse
+    if method is ResizeMethod.NEAREST:
+        index = np.floor(low + 0.5 * inverse).astype(np.int64)[:, None]
+        return Windows.of(index, np.ones((m, 1)), n)
+    if method is ResizeMethod.AREA:
+        index = np.floor(low).astype(np.int64)[:, None] + np.arange(math.ceil(inverse) + 1)
+        weights = _overlap(np, index, low[:, None], inverse)
+    else:
+        radius, weight = _WEIGHTS[method]
+        width = max(inverse, 1.0) if antialias else 1.0
+        centre = (low + 0.5 * inverse - 0.5)[:, None]
+        index = np.floor(centre - radius * width).astype(np.int64) \
+            + np.arange(math.ceil(2 * radius * width) + 2)
+        weights = weight(np, np.abs(centre - index) / width)
+    if not clamps_edges:
+        weights = np.where((index >= 0) & (index < n), weights, 0.0)
+    return Windows.of(index, _normalized(np, weights, 1), n)
 
 
 def _resample(x: Array, shape: tuple[int, ...], scaled_axes: Sequence[int], scale: Sequence[Array],
@@ -163,17 +205,25 @@ def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
     """
     kind, x = _method(method), asarray(image)
     lengths = _check_shape(x, shape)
+    x = x if kind is ResizeMethod.NEAREST else as_float(x)
     scaled_axes = [i for i, (n, m) in enumerate(zip(x.shape, lengths)) if n != m]
-    if kind is ResizeMethod.NEAREST:
-        for axis in scaled_axes:
-            n, m = x.shape[axis], lengths[axis]
-            positions = (jnp.arange(m, dtype="float32") + 0.5) * n / m
-            x = jnp.take(x, jnp.floor(positions).astype("int32"), axis, mode="clip")
-        return x
-    x = as_float(x)
-    factors = [jnp.asarray(lengths[i] / x.shape[i] if lengths[i] else 1.0) for i in scaled_axes]
-    return _resample(x, lengths, scaled_axes, factors, [jnp.asarray(0.0)] * len(scaled_axes), kind,
-                     antialias)
+    # outer axes have longer rows below them: they are the first to shrink and the last to grow
+    shrinking = [i for i in scaled_axes if lengths[i] < x.shape[i]]
+    for axis in [*shrinking, *sorted(set(scaled_axes).difference(shrinking), reverse=True)]:
+        x = _resize_axis(x, axis, lengths[axis], kind, antialias)
+    return x
+
+
+def _resize_axis(x: Array, axis: int, m: int, method: ResizeMethod, antialias: bool) -> Array:
+    n = x.shape[axis]
+    if isinstance(n, int) and isinstance(m, int) and n and m:
+        windows = _windows(n, m, method, antialias)
+        return weigh_windows(x, axis, windows)
+    if method is ResizeMethod.NEAREST:
+        positions = (jnp.arange(m, dtype="float32") + 0.5) * n / m
+        return jnp.take(x, jnp.floor(positions).astype("int32"), axis, mode="clip")
+    return _resample(x, tuple([m if i == axis else k for i, k in enumerate(x.shape)]), [axis],
+                     [jnp.asarray(m / n if m else 1.0)], [jnp.asarray(0.0)], method, antialias)
 
 
 @_docstr(raises=("ShapeError: another number of axes.",

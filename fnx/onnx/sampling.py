@@ -11,6 +11,7 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
+from fnx.numpy.weighted_windows import Windows, weigh_windows
 from fnx.onnx.evaluate import Node
 from fnx.onnx.networks import by_channel
 from fnx.onnx.registry import op
@@ -69,7 +70,7 @@ def _weights(at: Floats, size: int, slope: float | None, stretch: float, exclude
         weights = np.where((index < 0) | (index >= size), 0, weights)
     if exclude_outside or stretch > 1:
         weights = weights / weights.sum(1, keepdims=True)
-    return np.clip(index, 0, size - 1).astype(np.int64), weights
+    return index.astype(np.int64), weights
 
 
 def _sizes(n: Node, old: Sequence[int], scales: Any, sizes: Any, policy: str
@@ -114,14 +115,13 @@ def _resize(n: Node, x: Value, roi: Value = None, scales: Value = None, sizes: V
         if old[i] == new[i] and np.array_equal(at, np.arange(old[i])):
             continue
         if mode == "nearest":
-            nearest = np.clip(_NEAREST[nearest_mode](at), 0, old[i] - 1).astype(np.int64)
-            y = jnp.take(y, nearest, axis)
+            nearest = _NEAREST[nearest_mode](at).astype(np.int64)[:, None]
+            y = weigh_windows(y, axis, Windows.of(nearest, np.ones(nearest.shape), old[i]))
             continue
         stretch = max(1 / factors[i], 1.0) if antialias else 1.0
         index, weights = _weights(at, old[i], cubic_coeff_a if mode == "cubic" else None, stretch,
                                   exclude_outside)
-        weights = weights.reshape((*weights.shape, *column[1:]))
-        y = jnp.sum(jnp.take(y, index, axis) * jnp.asarray(weights, y.dtype), axis + 1)
+        y = weigh_windows(y, axis, Windows.of(index, weights, old[i]))
     y = jnp.where(jnp.asarray(outside), extrapolation_value, y) if crops else y
     return y.astype(x.dtype)
 
