@@ -55,6 +55,7 @@ from fnx.lower.schedule.unroll_and_jam import UnrollAndJam, find_unroll_and_jam
 
 # additions (or equivalent work) below which waking a worker does not pay
 _MIN_PARALLEL_WORK = 1 << 16
+_LONG_BODY = 48  # instructions from which an iteration is not unrolled
 _UNKNOWN_WORK = 1 << 62  # assumed work if a length is unknown
 _SCATTER_PASSES = 4  # of a scatter over its index range, each for a part of the elements of a row
 _STRIP_BLOCKS = 4, 32  # adjacent blocks: 256 bytes to 2 KB of each row are read in turn
@@ -243,7 +244,7 @@ class LoopPlan:
         count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE)
         vectors = -(-extent(r) // lanes)
         count = max(count * volume(self.unrolled), UNROLL * len(self.stores))
-        unroll = UNROLL if count <= 16 else 2 if count <= 48 else 1
+        unroll = UNROLL if count <= 16 else 2 if count <= _LONG_BODY else 1
         unroll = max(1, min(unroll, UNROLL // volume(self.unrolled)))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
@@ -297,7 +298,14 @@ class LoopPlan:
                      and all(r not in n.ranges for n in nested_reductions)}
         return [r for r in self.ranges
                 if r in unrolled and r not in self.ordered and
-                r not in self.stage_ranges]
+                r not in self.stage_ranges and not self._is_long(r)]
+
+    def _is_long(self, r: UOp) -> bool:
+        """Return whether the code of a range would be long, were it unrolled; a loop takes as
+        much time, and its code is a part of that to compile."""
+        count = sum(instructions(n) for n in self.nodes
+                    if n.op in ops.ELEMENTWISE and r in n.ranges)
+        return count * extent(r) > _LONG_BODY * UNROLL
 
     def _are_rows_short(self) -> bool:
         """Return whether every reduction and stage covers only a few elements of each row."""

@@ -16,6 +16,7 @@ import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.support.config import override
 from fnx.lower.analysis.workload import ORDERED_TERMS
+from fnx.scipy.special import digamma
 
 
 def sums(x: Any, w: Any) -> Any:
@@ -105,3 +106,10 @@ def test_a_step_has_the_bits_of_its_linearization(disabled: str) -> None:
         for _ in range(20):
             y = jnp.asarray(random.uniform(1, 12, 2), jnp.float32)
             assert (plain(y, 0.1) == both(y, 0.1)[0]).all()
+
+
+def test_long_terms_are_a_loop() -> None:
+    x = np.ones((8, 64), np.float32)
+    texts = [fnx.jit(lambda x, f=f: jnp.sum(f(x), 0)).lower(x).text("schedules")
+             for f in (jnp.square, digamma)]
+    assert ["unroll" in text for text in texts] == [True, False]
