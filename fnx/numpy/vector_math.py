@@ -119,23 +119,26 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: No
 
 
 def _gradient_along(x: Array, ax: int, step: Array) -> Array:
-    y = moveaxis(x, ax, -1)
-    n = y.shape[-1]
+    n = x.shape[ax]
     if n < 2:
         raise ShapeError(f"expected at least 2 elements along axis {ax}, got shape {x.shape}")
+
+    def part(low: int, high: int) -> Array:
+        return Array(build.shrink(x._node, [(low, high) if a == ax else (0, m)
+                                            for a, m in enumerate(x.shape)]), x.weak)
     if step.ndim:
         if step.shape != (n,):
             raise ShapeError(f"expected {n} coordinates along axis {ax}, got shape {step.shape}")
-        spacing = (step[1:] - step[:-1]).astype(y.dtype)
+        spacing = (step[1:] - step[:-1]).astype(x.dtype).reshape((-1,) + (1,) * (x.ndim - 1 - ax))
         h, k = spacing[:-1], spacing[1:]
-        middle = (-k / (h * (h + k)) * y[..., :-2] + (k - h) / (h * k) * y[..., 1:-1]
-                  + h / (k * (h + k)) * y[..., 2:])
-        first, last = spacing[0], spacing[-1]
+        middle = (-k / (h * (h + k)) * part(0, n - 2) + (k - h) / (h * k) * part(1, n - 1)
+                  + h / (k * (h + k)) * part(2, n))
+        first, last = spacing[:1], spacing[-1:]
     else:
-        middle = (y[..., 2:] - y[..., :-2]) * 0.5 / step
+        middle = (part(2, n) - part(0, n - 2)) * 0.5 / step
         first = last = step
-    begin, end = (y[..., 1:2] - y[..., :1]) / first, (y[..., -1:] - y[..., -2:-1]) / last
-    return moveaxis(concatenate([begin, middle, end], -1), -1, ax)
+    begin, end = (part(1, 2) - part(0, 1)) / first, (part(n - 1, n) - part(n - 2, n - 1)) / last
+    return concatenate([begin, middle, end], ax)
 
 
 @_docstr(y="the values to integrate.", x="the sample points; by default evenly spaced by ``dx``.",
