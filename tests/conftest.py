@@ -1,6 +1,6 @@
 """The environment of every test: spec checks at each level, and a cache of its own.
 
-A run draws some of the cases of slow tests, a third of the examples of hypothesis and the files
+A run draws some of the cases of slow tests, a fourth of the examples of hypothesis and the files
 whose kernels LLVM optimizes, others each time. ``--all-cases`` runs and optimizes all of them.
 
 The object cache of a test run is one temporary directory that all workers of pytest-xdist share:
@@ -30,7 +30,7 @@ _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
 _STATES: dict[tuple[str, str], Any] = {}  # of random generators of test modules, as imported
 _SEED = "seed_of_fnx_tests"  # what workers are told
 _OPTIMIZED = "tests/tiny", "tests/backends", "tests/attack"  # files whose kernels LLVM optimizes
-_SHARE = 3  # one of so many examples that a test asks for is drawn
+_SHARE = 4  # one of so many examples that a test asks for is drawn
 _FEW = 4  # but at least so many
 
 if _OWNER not in os.environ:  # before fnx is imported, as its configuration reads the environment
@@ -74,11 +74,11 @@ class _AllTests:
 
 def _compiles_quickly(item: pytest.Item) -> bool:
     """Return whether LLVM does not optimize the kernels of a test, which takes it a third of the
-    time: in two of three files, drawn by the seed of the run; never for tests of what it emits."""
+    time: in five of six files, drawn by the seed of the run; never for tests of what it emits."""
     file = item.nodeid.partition("::")[0]
     if item.config.getoption("all_cases") or file.startswith(_OPTIMIZED):
         return False
-    return random.Random(f"{item.config.getoption('hypothesis_seed')} {file}").random() < 2 / 3
+    return random.Random(f"{item.config.getoption('hypothesis_seed')} {file}").random() < 5 / 6
 
 
 @pytest.fixture(autouse=True)
