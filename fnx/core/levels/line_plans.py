@@ -71,10 +71,7 @@ class LinePlans:
                           for n in toposort([function], into_functions=True) if n in visits_of}
         self._plans: dict[UOp, Plan] = {}
         self._forward = self._forward_visits(function)
-        self._bwd_lines = {
-            v.number for fn, all_closings in closings.items() if any(
-                c.rule == "bwd" for c in all_closings)
-            for n in toposort(fn.src) for v in self.visits_in(fn, visits_of.get(n, ()))}
+        self._rule_lines = self._lines_of_rules(visits_of)
 
     def closing_of(self, function: UOp) -> Closing | None:
         """Return how a FUNCTION was made, the last time if several."""
@@ -119,6 +116,18 @@ class LinePlans:
                             if body.op is ops.FUNCTION]
             seen.add(fn)
         return visits
+
+    def _lines_of_rules(self, visits_of: Mapping[UOp, Sequence[LineVisit]]) -> set[int]:
+        """Return the lines of derivative rules of the user's; of a jvp rule those of the rule
+        itself, since it also calls functions for their values."""
+        lines = set[int]()
+        for fn, closings in self.closings.items():
+            rule = next((c.rule for c in closings if c.rule), "")
+            numbers = {v.number for n in toposort(fn.src) if rule
+                       for v in self.visits_in(fn, visits_of.get(n, ()))}
+            outer = min([self.visits[n].depth for n in numbers], default=0)
+            lines |= {n for n in numbers if rule == "bwd" or self.visits[n].depth == outer}
+        return lines
 
     def is_forward(self, node: UOp) -> bool:
         """Whether a call or loop goes through lines, and not only through their derivatives."""

@@ -165,7 +165,7 @@ class LineSteps(LinePlans):
                 env: Mapping[UOp, NDArray]) -> Origin | None:
         """Return what made a NaN in a line, or an infinity in a derivative."""
         visit, shown = self.visits[line.visit], [n for _, n in line.values if n not in env]
-        check = "inf" if visit.kind or line.visit in self._bwd_lines else "nan"
+        check = "inf" if visit.kind or line.visit in self._rule_lines else "nan"
         origin = None
         if any(is_bad(values[n], check).any() for n in shown):
             origin = origin_in_line(shown, {**env, **values}, env, check)

@@ -89,17 +89,20 @@ class Origin(Record):
             "check the inputs of this line; config.check = '' turns this check off")
 
     def describe_in_line(self, loc: Location) -> str:
-        """Say what became infinite or NaN in a line of the user's, as ``error`` does."""
+        """Say what is infinite or NaN in a line of the user's and what made it, as ``error``
+        does."""
         origin = self.restrict_lines({loc})
         at = _choose(origin.locs)
-        here = "" if isinstance(at, DerivativeLocation) else " in this line"
-        return f"{origin._at(at)}{here}{origin._became(at)}"
+        line = "this line" if at is None or at == loc else format_location(at)
+        here = "" if isinstance(at, DerivativeLocation) else \
+            " in this line" if line == "this line" else f" at {line}"
+        return f"{origin._at(at, line)}{here}{origin._became(at)}"
 
-    def _at(self, loc: Location | None) -> str:
+    def _at(self, loc: Location | None, line: str = "this line") -> str:
         function = loc.function if isinstance(loc, CallLocation) else ""
         if not isinstance(loc, DerivativeLocation):
             return self.text_of(function)
-        return f"{self.text} in the derivative of {f'{function} in ' if function else ''}this line"
+        return f"{self.text} in the derivative of {f'{function} in ' if function else ''}{line}"
 
     def restrict_lines(self, lines: Container[Location]) -> Origin:
         """Restrict the candidate lines to those of the program, if there are any."""

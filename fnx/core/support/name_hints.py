@@ -195,6 +195,8 @@ fnx.nn.log_softmax(logits), labels[:, None], 1))
     mse_loss MSELoss: write fnx.numpy.mean((y - target) ** 2)
     l1_loss L1Loss: write fnx.numpy.mean(fnx.numpy.abs(y - target))
     functional: read fnx.nn
+    argmax argmin: write fnx.numpy.argmax(x, axis); in a kernel, with top = k.max(x[i, c], \
+over=c), k.min(k.where(x[i, c] == top, k.cast(c, "int32"), n), over=c)
     array tensor as_tensor from_numpy asnumpy: write fnx.numpy.asarray(data)
     Tensor FloatTensor: the class is fnx.Array; write fnx.numpy.asarray(data) to make one
     no_grad inference_mode set_grad_enabled enable_grad: nothing is recorded outside of fnx.grad; \

@@ -53,7 +53,7 @@ class StepPrompt(cmd.Cmd):
         self.n_up = 0
         self._say(self.session if step is None else step)
         for expression in self.displayed if step is not None else ():
-            self._say(f"display {expression}: {self._evaluated(expression)}")
+            self._say(f"display {expression}: {self._evaluated(expression, brief=True)}")
         return step is None
 
     def _go(self, on: Callable[[], Step | None]) -> bool:
@@ -202,8 +202,12 @@ class StepPrompt(cmd.Cmd):
         """whatis EXPRESSION: print the type and the range of its value."""
         self._say(self._evaluated(arg, step_views.summarize))
 
-    def _evaluated(self, arg: str, as_text: Callable[[Any], str] = str) -> str:
-        """Return the value of what the user typed, as text, or why it has none."""
+    def _evaluated(self, arg: str, as_text: Callable[[Any], str] = str, *, brief: bool = False
+                   ) -> str:
+        """Return the value of what the user typed, as text, or why it has none; if ``brief``, not
+        why."""
+        if not arg:
+            return "expected an expression, such as: p h.max()"
         try:
             with self.session.having_values(self.n_up) as names:
                 if arg in names:
@@ -212,6 +216,8 @@ class StepPrompt(cmd.Cmd):
                     return self.session.why_no_value(arg, self.n_up)
                 return as_text(eval(arg, names))
         except NameError as error:
+            if brief:
+                return "(not here)"
             return self.session.why_no_value(str(error.name), self.n_up) or \
                 f"NameError: {error}: neither a command nor a variable; vars lists these"
         except LeakedTracerError:

@@ -213,7 +213,8 @@ class StepSession:
         step = self._run_to(lambda step: step.origin is not None or step.has(
             "inf" if step.kind else "nan"))
         if step is None:
-            self._notes = [f"no NaN and no infinite derivative{start and f' after step {start}'}"]
+            since = f" after step {start}" if start else ""
+            self._notes = [f"no NaN and no infinite derivative{since}"]
         return step
 
     def _run_to(self, holds: Callable[[Step], bool]) -> Step | None:
@@ -268,7 +269,8 @@ class StepSession:
             return {"np": np}
         visit = self._visit_of(n_up)
         module = {name: x for name, x in visit.module.items() if name not in visit.names}
-        return {"np": np} | module | {"step": self.current} | self.known_variables(n_up)
+        step = {} if "step" in visit.names else {"step": self.current}
+        return {"np": np} | module | step | self.known_variables(n_up)
 
     def evaluate(self, expression: str | CodeType, n_up: int = 0) -> Any:
         """Evaluate an expression with the names that it may use; an array is a NumPy array."""

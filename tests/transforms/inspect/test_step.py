@@ -162,6 +162,12 @@ def test_breakpoints() -> None:
 def test_first_nan() -> None:
     step = fnx.debug.step(lambda x: jnp.log(double(x)) * 2)(np.float32([1, -2])).first_nan()
     assert step is not None and "jnp.log" in linecache.getline(step.file, step.line)
+    session = fnx.debug.step(fnx.grad(lambda p: (p * jnp.sqrt(p * 0)).sum()))(np.ones(2))
+    step = session.first_nan()
+    assert step is not None and step.notes == (
+        "inf from div at [0] of 1 and 0 in the derivative of sqrt in this line; "
+        "it became NaN in mul of 0 and inf",)
+    assert session.first_nan() is None and "derivative after step" in repr(session)
 
 
 def test_derivatives_of_lines_follow_in_reverse() -> None:
@@ -309,6 +315,13 @@ def test_a_condition_on_an_iteration_holds_in_loops_only() -> None:
     session = fnx.debug.step(double)(X)
     step = session.run(condition=lambda s: s.values["nosuch"])
     assert step is not None and step.notes == ("condition '<lambda>': KeyError: 'nosuch'",)
+
+    def walk(x: Any) -> Any:
+        y = x * 2
+        step = y + 1  # not the step of the session
+        return step * y
+    stopped = fnx.debug.step(walk)(X).run("walk", "step.max() > 0")
+    assert stopped is not None and "step" in stopped.values and not stopped.notes
     assert session.run(condition="step.loops[0].number == 1") is None
     session.break_at("", "step.loops[0].number == 1")
     assert "expected a line in a loop, got one in none" in repr(session)

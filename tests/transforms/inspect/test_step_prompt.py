@@ -177,6 +177,16 @@ def test_a_misspelt_variable_is_suggested() -> None:
     assert session.variables.get("maks") is None
 
 
+def test_what_is_displayed_out_of_its_function_is_not_here() -> None:
+    def inner(a: Any) -> Any:
+        return a * 2
+
+    def f(x: Any) -> Any:
+        n = x + 1
+        return inner(n)
+    assert say(fnx.debug.step(f)(1.0), "display n", "s")[1].endswith("display n: (not here)")
+
+
 def test_commands_of_pythons_debugger() -> None:
     def f(x: Any) -> Any:
         n = x + 1
@@ -186,7 +196,7 @@ def test_commands_of_pythons_debugger() -> None:
     said = say(fnx.debug.step(f)(jnp.ones(3)), "pp n", "whatis n", "args", "a", "h step", "! n[0]",
                "n + 1", "n.max()", "n = 3", "step.number", "jump 3", "condition 1 n > 2",
                f"b {at + 2}, s.max() > 1", f"tbreak {at + 3}", "display n[0] * 2", "r", "where",
-               "undisplay", "until", "cl 999", "ll")
+               "undisplay", "until", "cl 999", "ll", "p")
     assert said[0] == "[2. 2. 2.]" and said[1].startswith("float32[3]") and said[5] == "2.0"
     assert said[2] == said[3] and said[2].startswith("x = float32[3]")
     assert said[4].startswith("s(tep): ") and said[6] == "[3. 3. 3.]" and said[7] == "2.0"
@@ -196,6 +206,7 @@ def test_commands_of_pythons_debugger() -> None:
     assert said[14] == "display n[0] * 2: 4.0" and said[15].endswith("display n[0] * 2: 4.0")
     assert f":{at + 2} in f" in said[16] and "return = float32[]  12" in said[18]
     assert said[19].startswith("removed no breakpoint; these are: ") and "def f" in said[20]
+    assert said[21] == "expected an expression, such as: p h.max()"
     for word in ("exit", "quit", "q"):
         out, session = io.StringIO(), fnx.debug.step(f)(jnp.ones(3))
         step_prompt.interact(session, stdin=io.StringIO(f"{word}\nnosuch\n"), stdout=out)
