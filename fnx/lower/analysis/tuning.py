@@ -56,6 +56,12 @@ KERNEL_CYCLES = _number(
 PACK_KERNEL_CYCLES = _number(
     "PACK_KERNEL_CYCLES", 1000, "cycles", "of one more kernel that packs a factor", _HAND_OFF)
 
+# ---- loops
+
+LONG_BODY = _number(
+    "LONG_BODY", 48, "instructions",
+    "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)
+
 # ---- sorts
 
 DIGIT_INSTRUCTIONS = _number(

@@ -23,7 +23,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
-from fnx.lower.analysis.tuning import CHUNK_WORK
+from fnx.lower.analysis.tuning import CHUNK_WORK, LONG_BODY
 from fnx.lower.analysis.workload import (
     extent,
     is_chain,
@@ -55,7 +55,6 @@ from fnx.lower.schedule.unroll_and_jam import UnrollAndJam, find_unroll_and_jam
 
 # additions (or equivalent work) below which waking a worker does not pay
 _MIN_PARALLEL_WORK = 1 << 16
-_LONG_BODY = 48  # instructions from which an iteration is not unrolled
 _UNKNOWN_WORK = 1 << 62  # assumed work if a length is unknown
 _SCATTER_PASSES = 4  # of a scatter over its index range, each for a part of the elements of a row
 _STRIP_BLOCKS = 4, 32  # adjacent blocks: 256 bytes to 2 KB of each row are read in turn
@@ -244,7 +243,7 @@ class LoopPlan:
         count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE)
         vectors = -(-extent(r) // lanes)
         count = max(count * volume(self.unrolled), UNROLL * len(self.stores))
-        unroll = UNROLL if count <= 16 else 2 if count <= _LONG_BODY else 1
+        unroll = UNROLL if count <= 16 else 2 if count <= LONG_BODY else 1
         unroll = max(1, min(unroll, UNROLL // volume(self.unrolled)))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
@@ -305,7 +304,7 @@ class LoopPlan:
         much time, and its code is a part of that to compile."""
         count = sum(instructions(n) for n in self.nodes
                     if n.op in ops.ELEMENTWISE and r in n.ranges)
-        return count * extent(r) > _LONG_BODY * UNROLL
+        return count * extent(r) > LONG_BODY * UNROLL
 
     def _are_rows_short(self) -> bool:
         """Return whether every reduction and stage covers only a few elements of each row."""

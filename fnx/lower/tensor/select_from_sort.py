@@ -20,7 +20,7 @@ puts there is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, where
@@ -33,7 +33,7 @@ from fnx.lower.emit.sorting import MAX_RANKED
 from fnx.lower.tensor.sort_by_network import network_steps, sort_key
 
 Interval = tuple[int, int]
-MAX_DEPTH = 8  # ops between a sort and the slice of it
+_PASSES_ROWS = (ops.PERMUTE, ops.FLIP)
 
 
 def select_from_sort(fn: UOp, target: Target, is_remote: bool) -> UOp:
@@ -48,7 +48,7 @@ def select_from_sort(fn: UOp, target: Target, is_remote: bool) -> UOp:
     selections: dict[UOp, Interval] = {}
     for node in nodes:
         if node.op is ops.SORT and node.arg.n_keys == 1:
-            low, high = _elements_read(node, users, fn.src)
+            low, high = _elements_read(node, nodes, users, set(fn.src))
             n = node.arg.ins[0][0][-1]
             end = (0, high) if high <= n - low else (low, n)
             if _pays(node, end[1] - end[0], target, is_remote):
@@ -61,29 +61,37 @@ def select_from_sort(fn: UOp, target: Target, is_remote: bool) -> UOp:
     return fn.with_operands(tuple(replace_results(fn.src, replace))) if selections else fn
 
 
-def _elements_read(sort: UOp, users: Mapping[UOp, Sequence[UOp]], outs: Sequence[UOp]) -> Interval:
+def _elements_read(sort: UOp, nodes: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]],
+                   outs: Collection[UOp]) -> Interval:
     """Return the part of the sorted rows that is read; (0, 0): nothing."""
     n = sort.arg.ins[0][0][-1]
-    whole = 0, n
+    axes = {result: len(result.shape) - 1 for result in users[sort]}
+    for node in nodes:  # what still has whole rows, and along which axis
+        if node.op in _PASSES_ROWS and node.src[0] in axes:
+            axis = axes[node.src[0]]
+            axes[node] = node.arg.index(axis) if node.op is ops.PERMUTE else axis
+        elif node.op in ops.ELEMENTWISE and (row := _only_variable(node)) in axes:
+            axes[node] = axes[row]
+    parts: dict[UOp, Interval] = {}
 
-    def read(node: UOp, axis: int, depth: int) -> Interval:
-        if node in outs or depth == MAX_DEPTH:
-            return whole
-        return _union([through(user, node, axis, depth + 1) for user in users[node]])
-
-    def through(user: UOp, node: UOp, axis: int, depth: int) -> Interval:
+    def through(user: UOp, axis: int) -> Interval:
         if user.op is ops.SHRINK:
             bounds: Interval = user.arg[axis]
             return bounds
-        if user.op is ops.PERMUTE:
-            return read(user, user.arg.index(axis), depth)
-        if user.op is ops.FLIP:
-            low, high = read(user, axis, depth)
-            return (n - high, n - low) if axis in user.arg else (low, high)
-        is_unary = user.op in ops.ELEMENTWISE and all(
-            s is node or underlying_const(s) is not None for s in user.src)
-        return read(user, axis, depth) if is_unary else whole
-    return _union([read(result, len(result.shape) - 1, 0) for result in users[sort]])
+        low, high = parts.get(user, (0, n))
+        is_flipped = user.op is ops.FLIP and user in axes and axis in user.arg
+        return (n - high, n - low) if is_flipped else (low, high)
+    for node in reversed(axes):
+        parts[node] = (0, n) if node in outs else \
+            _union([through(user, axes[node]) for user in users[node]])
+    return _union([parts[result] for result in users[sort]])
+
+
+def _only_variable(node: UOp) -> UOp | None:
+    """Return the operand of an elementwise op whose others are constants; None if there are
+    several."""
+    variables = {s for s in node.src if underlying_const(s) is None}
+    return variables.pop() if len(variables) == 1 else None
 
 
 def _union(parts: Sequence[Interval]) -> Interval:
