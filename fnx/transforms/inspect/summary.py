@@ -168,6 +168,11 @@ def _grouped(costs: Roofline) -> list[KernelCost]:
     return sorted(result, key=lambda row: row.total, reverse=True)
 
 
+_SLICE_A_SORT = "if few elements of a row are needed, slice them in the program that sorts, or " \
+    "use lax.top_k"
+_CALL_LESS = "fewer or smaller calls are the only cure"
+
+
 def _long_kernels(costs: Roofline) -> list[str]:
     """Return the kernels that take long, far from the limits of the machine, and what may help."""
     lines = []
@@ -181,7 +186,8 @@ def _long_kernels(costs: Roofline) -> list[str]:
         if row.is_callback:
             lines.append(f"{taken} in Python: call it less often, or compute with fnx.numpy")
         elif not row.is_counted:
-            lines.append(f"{taken} in a library routine: fewer or smaller calls are the only cure")
+            cure = _SLICE_A_SORT if row.name == "sort" else _CALL_LESS
+            lines.append(f"{taken} in a library routine: {cure}")
         elif row.limit is not None and row.limit < _LOW_LIMIT:
             kind = "arithmetic" if row.bound.startswith(("float", "bfloat", "dp")) else "bandwidth"
             lines.append(f"{taken} and reaches {100 * row.limit:.0f}% of this machine's "
