@@ -1,8 +1,8 @@
 """Top-k without sorting whole rows: only the blocks with the k largest maxima can have them.
 
-    before  the last k of SORT(x[b, n])                   n * log(n)^2 comparisons
+    before  the last k of SORT(x[b, n])                   k passes, or a whole sort
     after   peaks = max(x[b, n / m, m])                   one pass
-            blocks = the last k of peaks, in order        the same again, of n / m
+            blocks = the last k of peaks, in order        of n / m elements
             the last k of SORT(x[b, blocks, m])           of k * m elements
 
 An element whose block is not among these has k elements before it: the maxima of blocks that are
@@ -20,6 +20,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.numpy.sorting import sort_along
 
+SHORT = 1 << 12  # elements of a row that stays in the L1 cache of a core: passes over it are cheap
 MIN_REDUCTION = 3  # elements of a row for each that is still sorted; below, the row is sorted
 COPIED = 64  # elements, where a row is padded, that take as long to copy as one to sort
 
@@ -28,10 +29,10 @@ def block_size(dtype: DType, n: int, k: int) -> int | None:
     """Return the size of blocks with the fewest elements to sort; None if that does not pay.
 
     >>> from fnx.core.ir import dtypes
-    >>> block_size(dtypes.float32, 10_000, 5), block_size(dtypes.float32, 100, 50)
+    >>> block_size(dtypes.float32, 10_000, 5), block_size(dtypes.float32, 1000, 5)
     (40, None)
     """
-    if not 0 < k <= n // MIN_REDUCTION or not (dtype.is_float or dtype.is_integer):
+    if n <= SHORT or not 0 < k <= n // MIN_REDUCTION or not (dtype.is_float or dtype.is_integer):
         return None
     middle = math.isqrt(n // k)  # of n / m + k * m, where both are equal
     work = {m: -(-n // m) + k * m + (n // COPIED if n % m else 0)

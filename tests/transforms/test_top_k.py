@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import fnx.numpy as jnp
 from fnx.core.ir import dtypes, ops
 from fnx.core.ir.uop import toposort
 from fnx.core.support.config import override
+from fnx.lax import top_k_blocks
 from fnx.lax.top_k_blocks import block_size
 
 SPECIAL = {"few": [0.0, 1.0, -0.0], "special": [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]}
@@ -44,7 +46,7 @@ def largest(x: Any, k: int) -> Any:
 def test_blocks_give_what_a_stable_sort_gives(values: str, n: int, k: int, dtype: str, seed: int
                                               ) -> None:
     x = drawn(values, dtype, (3, n), seed)
-    with override(device="interp"):
+    with override(device="interp"), mock.patch.object(top_k_blocks, "SHORT", 16):
         got, index = lax.top_k(x, k)
     np.testing.assert_array_equal(index, largest(x, k))
     want = np.take_along_axis(x, largest(x, k), -1)
@@ -52,7 +54,7 @@ def test_blocks_give_what_a_stable_sort_gives(values: str, n: int, k: int, dtype
 
 
 @pytest.mark.cases(8)
-@pytest.mark.parametrize("n, k", [(1000, 7), (997, 2), (4096, 40)])
+@pytest.mark.parametrize("n, k", [(5000, 7), (4999, 2), (8192, 40)])
 @pytest.mark.parametrize("values", ["many", "few", "special"])
 def test_compiled(values: str, n: int, k: int) -> None:
     x = drawn(values, "float32", (4, n), n)
