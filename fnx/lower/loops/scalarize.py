@@ -11,6 +11,7 @@ constants are folded: a comparison of constants, a select by it.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,7 @@ class ScalarizedBody:
 
     def compute(self, nodes: Sequence[UOp]) -> None:
         """Compute the scalars of nodes, operands first."""
+        self._check_size(nodes)
         for node in nodes:
             if node in self.scalars or node in self.memory:
                 continue
@@ -84,6 +86,14 @@ class ScalarizedBody:
             for scalar in computed_scalars.ravel().tolist():
                 copy_locs(scalar, node)
             self.scalars[node] = computed_scalars
+
+    def _check_size(self, nodes: Sequence[UOp]) -> None:
+        """Refuse a body with too many scalars before any is made, as that takes long."""
+        sizes = [math.prod(self.shape(n)) for n in nodes if n not in self.scalars
+                 and n not in self.memory and (n.op in _RULES or n.op.kind == "elementwise")
+                 and len(n.shape) <= MAX_AXES]
+        if self.count + sum(sizes) > MAX_SCALARS:
+            raise NotFusable(f"more than {MAX_SCALARS} scalars")
 
     def scalars_of(self, node: UOp) -> ScalarArray:
         """Return the scalars of a computed node."""
