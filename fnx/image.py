@@ -149,8 +149,8 @@ def _windows(n: int, m: int, method: ResizeMethod, antialias: bool) -> Windows:
     inverse = n / m
     low = np.arange(m) * inverse
     if method is ResizeMethod.NEAREST:
-        index = np.floor(low + 0.5 * inverse).astype(np.int64)[:, None]
-        return Windows.of(index, np.ones((m, 1)), n)
+        index = (2 * np.arange(m) + 1) * n // (2 * m)  # of (i + 0.5) * n / m, without rounding
+        return Windows.of(index[:, None], np.ones((m, 1)), n)
     if method is ResizeMethod.AREA:
         index = np.floor(low).astype(np.int64)[:, None] + np.arange(math.ceil(inverse) + 1)
         weights = _overlap(np, index, low[:, None], inverse)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,3 +51,9 @@ def test_the_derivative_is_the_transpose_and_scatters_nothing(method: str) -> No
     rows, columns = (matrix(_windows(n, m, kind, True)) for n, m in ((6, 13), (9, 4)))
     expected = np.einsum("ni,mj,ijc->nmc", rows, columns, g)
     np.testing.assert_allclose(gradient(x), expected, atol=1e-5)
+
+
+@given(st.integers(1, 700), st.integers(1, 700))
+def test_the_nearest_element_is_exact(n: int, m: int) -> None:
+    positions = [math.floor(Fraction((2 * i + 1) * n, 2 * m)) for i in range(m)]
+    assert _windows(n, m, ResizeMethod.NEAREST, True).start.tolist() == positions

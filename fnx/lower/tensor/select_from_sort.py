@@ -25,12 +25,12 @@ from collections.abc import Collection, Mapping, Sequence
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.op_bodies import replace_results
-from fnx.core.ir.uop import UOp, consumers, copy_locs, toposort
+from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.target import Target
 from fnx.lower.analysis import tuning
 from fnx.lower.emit.sorting import MAX_RANKED
-from fnx.lower.tensor.sort_by_network import network_steps, sort_key
+from fnx.lower.tensor.sort_by_network import network_steps, sort_key, with_lines_of
 
 Interval = tuple[int, int]
 _PASSES_ROWS = (ops.PERMUTE, ops.FLIP)
@@ -57,7 +57,7 @@ def select_from_sort(fn: UOp, target: Target, is_remote: bool) -> UOp:
     def replace(node: UOp, src: tuple[UOp, ...]) -> Sequence[UOp] | None:
         if node not in selections:
             return None
-        return [copy_locs(out, node) for out in _selected(node, src, *selections[node])]
+        return with_lines_of(node, src, _selected(node, src, *selections[node]))
     return fn.with_operands(tuple(replace_results(fn.src, replace))) if selections else fn
 
 

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.op_bodies import replace_results
-from fnx.core.ir.uop import UOp, copy_locs
+from fnx.core.ir.uop import UOp, copy_locs, toposort
+from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.target import Target
 
 MAX_ELEMENTS = dtypes.int32.limits[1]  # of all padded rows, as indices are int32
@@ -35,8 +36,16 @@ def sort_by_network(fn: UOp, target: Target) -> UOp:
     def replace(node: UOp, src: tuple[UOp, ...]) -> Sequence[UOp] | None:
         if node.op is not ops.SORT or not _is_possible(node, target):
             return None
-        return [copy_locs(out, node) for out in _sorted(node, src)]
+        return with_lines_of(node, src, _sorted(node, src))
     return fn.with_operands(tuple(replace_results(fn.src, replace)))
+
+
+def with_lines_of(node: UOp, operands: Sequence[UOp], outs: Sequence[UOp]) -> list[UOp]:
+    """Give the lines of a SORT to what computes its results of the operands, also in its steps."""
+    for new in toposort(outs, stop=operands.__contains__, into_functions=True):
+        if new not in operands and new.op is not ops.PARAM and underlying_const(new) is None:
+            copy_locs(new, node)
+    return [*outs]
 
 
 def _is_possible(node: UOp, target: Target) -> bool:
