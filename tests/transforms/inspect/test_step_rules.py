@@ -104,7 +104,9 @@ def test_lines_of_a_rule_are_steps(rule: Any, use: str) -> None:
         assert step is not None, session
         while step is not None and step.line != wrong:
             step = session.run()
-        assert step is not None and "slope" in session.variables
+        assert step is not None
+        if use != "jvp" or rule is not ratio_bwd:  # linear in g there: transposed, without values
+            assert "slope" in session.variables
         if use == "scan" and rule is not square_rule:
             assert step.loops[-1].number == 1 and step.loops[-1].is_backward
         step = fnx.debug.step(f)(X).first_nan()
