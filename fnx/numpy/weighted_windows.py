@@ -5,29 +5,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.support.process import lazy_import
+from fnx.core.scope.scope import is_traced
+from fnx.core.support.record import Record
+from fnx.numpy.creation import arange
 from fnx.numpy.rearrange import take
 from fnx.numpy.reductions import sum as sum_of
+from fnx.transforms.custom.vjp import custom_vjp
 
-linear_call = lazy_import("fnx.transforms.custom.linear", "linear_call")
 
-
-@dataclass(frozen=True)
-class Windows:
+class Windows(Record):
     """The weights of elements in each of m results: those of the elements ``start[i]``,
     ``start[i] + 1``, ... are ``weights[i]``.
 
-    >>> import fnx.numpy as jnp
     >>> halves = Windows.of(np.array([[0, 1], [1, 2], [2, 3]]), np.full((3, 2), 0.5), 4)
-    >>> halves.apply(jnp.asarray([1.0, 2.0, 4.0, 8.0]), 0)
-    Array([1.5, 3. , 6. ], dtype=float32)
     >>> halves.transpose().weights
     array([[0.5, 0. ],
            [0.5, 0.5],
@@ -64,16 +60,9 @@ class Windows:
         values = self.weights[rows, np.clip(offset, 0, length - 1)]
         return Windows(start, np.where((offset >= 0) & (offset < length), values, 0.0), m)
 
-    def apply(self, x: Array, axis: int) -> Array:
-        """Return the weighted sums along an axis."""
-        m, length = self.weights.shape
-        if length == 1 and np.all(self.weights == 1):
-            return take(x, asarray(self.start, "int32"), axis, mode="clip")
-        index = asarray(self.start[:, None] + np.arange(length), "int32")
-        weights = asarray(self.weights, x.dtype)
-        column = (m, length) + (1,) * (x.ndim - 1 - axis)
-        elements: Array = take(x, index, axis, mode="clip")
-        return sum_of(elements * weights.reshape(column), axis + 1)
+    def tables(self, dtype: Any) -> tuple[Array, Array]:
+        """Return start and weights as Arrays."""
+        return asarray(self.start, "int32"), asarray(self.weights, dtype)
 
 
 def weigh_windows(x: Array, axis: int, windows: Windows) -> Array:
@@ -81,12 +70,36 @@ def weigh_windows(x: Array, axis: int, windows: Windows) -> Array:
 
     >>> import fnx, fnx.numpy as jnp
     >>> halves = Windows.of(np.array([[0, 1], [1, 2]]), np.full((2, 2), 0.5), 3)
+    >>> weigh_windows(jnp.asarray([1.0, 2.0, 4.0]), 0, halves)
+    Array([1.5, 3. ], dtype=float32)
     >>> fnx.grad(lambda x: weigh_windows(x, 0, halves).sum())(jnp.zeros(3))
     Array([0.5, 1. , 0.5], dtype=float32)
     """
-    if not x._dtype.is_inexact or np.any(np.diff(windows.start) < 0):
-        return windows.apply(x, axis)
-    back = windows.transpose()
-    sums: Array = linear_call(lambda _, x: windows.apply(x, axis), lambda _, g: back.apply(g, axis),
-                              (), x)
-    return sums
+    start, weights = windows.tables(x.dtype)
+    ascend = not np.any(np.diff(windows.start) < 0)  # else the transpose has no windows
+    if is_traced([x._node]) and x._dtype.is_inexact and ascend:
+        return _sums(axis, x, (start, weights), windows.transpose().tables(x.dtype))
+    if windows.weights.shape[1] == 1 and np.all(windows.weights == 1):
+        return take(x, start, axis, mode="clip")
+    return _sums_of_tables(axis, x, (start, weights), ())
+
+
+def _sums_of_tables(axis: int, x: Array, tables: tuple[Array, Array], _: Any) -> Array:
+    start, weights = tables
+    m, length = weights.shape
+    index = start[:, None] + arange(length, dtype="int32")
+    elements: Array = take(x, index, axis, mode="clip")
+    return sum_of(elements * weights.reshape((m, length) + (1,) * (x.ndim - 1 - axis)), axis + 1)
+
+
+def _forward(axis: int, x: Array, tables: Any, transposed: Any) -> Any:
+    return _sums(axis, x, tables, transposed), (tables, transposed)
+
+
+def _backward(axis: int, saved: Any, ct: Array) -> Any:
+    tables, transposed = saved
+    return _sums(axis, ct, transposed, tables), None, None
+
+
+_sums: custom_vjp[Any, Array] = custom_vjp(_sums_of_tables, nondiff_argnums=(0,))
+_sums.defvjp(_forward, _backward)

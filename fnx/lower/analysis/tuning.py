@@ -66,7 +66,7 @@ LONG_BODY = _number(
 
 DIGIT_INSTRUCTIONS = _number(
     "DIGIT_INSTRUCTIONS", 16, "instructions",
-    "per element of a pass over one digit of a radix sort, with its share of the histogram",
+    "per element that is moved by one digit in a radix sort, with its histogram, or by its rank",
     "counted in lower/emit/sorting.py")
 RANK_INSTRUCTIONS = _number(
     "RANK_INSTRUCTIONS", 3, "instructions",

@@ -5,13 +5,13 @@
             GATHER (p0, indices), padded to n, which nobody reads
 
 ``sort(x)[..., -k:]``, ``argsort(x)[..., :k]`` and ``top_k`` are such sorts. A step reads the keys
-of all rows, so k steps pay while they take fewer instructions than the sort. Casts, flips and
-elementwise ops with constants may lie between the two. Of equal elements the one that a stable sort
-puts there is taken.
+of all rows, so k steps pay while they and their kernels take less time than the sort. Casts, flips
+and elementwise ops with constants may lie between the two. Of equal elements the one that a stable
+sort puts there is taken.
 
 >>> from fnx.core.ir.uop import toposort
->>> x, = build_calls.sort([build.param(0, dtypes.float32, (10, 200))], 1)
->>> fn = build.function([build.shrink(x, [(0, 10), (195, 200)])], 1)
+>>> x, = build_calls.sort([build.param(0, dtypes.float32, (50, 200))], 1)
+>>> fn = build.function([build.shrink(x, [(0, 50), (195, 200)])], 1)
 >>> out, = select_from_sort(fn, Target("cpu"), is_remote=False).src
 >>> [n.arg.length for n in toposort([out]) if n.op is ops.SCAN]
 [5]
@@ -20,7 +20,7 @@ puts there is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, where
@@ -44,15 +44,12 @@ def select_from_sort(fn: UOp, target: Target, is_remote: bool) -> UOp:
     nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
     if not any(n.op is ops.SORT for n in nodes):
         return fn
-    users = consumers(nodes)
     selections: dict[UOp, Interval] = {}
-    for node in nodes:
-        if node.op is ops.SORT and node.arg.n_keys == 1:
-            low, high = _elements_read(node, nodes, users, set(fn.src))
-            n = node.arg.ins[0][0][-1]
-            end = (0, high) if high <= n - low else (low, n)
-            if _pays(node, end[1] - end[0], target, is_remote):
-                selections[node] = end
+    for node, (low, high) in _elements_read(nodes, fn.src).items():
+        n = node.arg.ins[0][0][-1]
+        end = (0, high) if high <= n - low else (low, n)
+        if _pays(node, end[1] - end[0], target, is_remote):
+            selections[node] = end
 
     def replace(node: UOp, src: tuple[UOp, ...]) -> Sequence[UOp] | None:
         if node not in selections:
@@ -61,30 +58,37 @@ def select_from_sort(fn: UOp, target: Target, is_remote: bool) -> UOp:
     return fn.with_operands(tuple(replace_results(fn.src, replace))) if selections else fn
 
 
-def _elements_read(sort: UOp, nodes: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]],
-                   outs: Collection[UOp]) -> Interval:
-    """Return the part of the sorted rows that is read; (0, 0): nothing."""
-    n = sort.arg.ins[0][0][-1]
-    axes = {result: len(result.shape) - 1 for result in users[sort]}
-    for node in nodes:  # what still has whole rows, and along which axis
-        if node.op in _PASSES_ROWS and node.src[0] in axes:
+def _elements_read(nodes: Sequence[UOp], outs: Sequence[UOp]) -> dict[UOp, Interval]:
+    """Return for each SORT by one key the part of its rows that is read; (0, 0): nothing."""
+    users, results = consumers(nodes), set(outs)
+    axes: dict[UOp, int] = {}  # what has whole sorted rows, and along which axis
+    for node in nodes:
+        if node.op is ops.GETTUPLE and _is_candidate(node.src[0]):
+            axes[node] = len(node.shape) - 1
+        elif node.op in _PASSES_ROWS and node.src[0] in axes:
             axis = axes[node.src[0]]
             axes[node] = node.arg.index(axis) if node.op is ops.PERMUTE else axis
         elif node.op in ops.ELEMENTWISE and (row := _only_variable(node)) in axes:
             axes[node] = axes[row]
     parts: dict[UOp, Interval] = {}
 
-    def through(user: UOp, axis: int) -> Interval:
+    def through(user: UOp, axis: int, n: int) -> Interval:
         if user.op is ops.SHRINK:
             bounds: Interval = user.arg[axis]
             return bounds
         low, high = parts.get(user, (0, n))
         is_flipped = user.op is ops.FLIP and user in axes and axis in user.arg
         return (n - high, n - low) if is_flipped else (low, high)
-    for node in reversed(axes):
-        parts[node] = (0, n) if node in outs else \
-            _union([through(user, axes[node]) for user in users[node]])
-    return _union([parts[result] for result in users[sort]])
+    for node, axis in reversed(axes.items()):
+        n = node.shape[axis]
+        parts[node] = (0, n) if node in results else \
+            _union([through(user, axis, n) for user in users[node]])
+    return {node: _union([parts[result] for result in users[node]])
+            for node in nodes if _is_candidate(node)}
+
+
+def _is_candidate(node: UOp) -> bool:
+    return node.op is ops.SORT and node.arg.n_keys == 1
 
 
 def _only_variable(node: UOp) -> UOp | None:
@@ -100,18 +104,21 @@ def _union(parts: Sequence[Interval]) -> Interval:
 
 
 def _pays(sort: UOp, k: int, target: Target, is_remote: bool) -> bool:
-    """Return whether k steps take fewer instructions an element than the sort."""
+    """Return whether k steps, each a kernel, take less time than the sort."""
     shape, dtype = sort.arg.ins[0]
     n: int = shape[-1]
-    if not 0 < k <= n // 2 or math.prod(shape) > dtypes.int32.limits[1] or \
+    count = math.prod(shape)
+    if not 0 < k <= n // 2 or count > dtypes.int32.limits[1] or \
             dtype.kind == "key" or dtype.is_complex:
         return False
     if is_remote:
         return k <= network_steps(n)
     lanes = target.vector_lanes(max(4, dtype.itemsize))
-    by_rank = n * tuning.RANK_INSTRUCTIONS / lanes
-    by_digits = dtype.itemsize * tuning.DIGIT_INSTRUCTIONS
-    return k * tuning.SELECT_INSTRUCTIONS / lanes <= (by_rank if n <= MAX_RANKED else by_digits)
+    digits, comparisons = (1, n / lanes) if n <= MAX_RANKED else (dtype.itemsize, 0)
+    sorting = digits * tuning.DIGIT_INSTRUCTIONS + comparisons * tuning.RANK_INSTRUCTIONS
+    selecting = k * tuning.SELECT_INSTRUCTIONS / lanes
+    pays: bool = count * selecting + k * tuning.DISPATCH_CYCLES <= count * sorting
+    return pays
 
 
 def _selected(node: UOp, operands: Sequence[UOp], low: int, high: int) -> list[UOp]:
