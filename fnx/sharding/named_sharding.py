@@ -77,9 +77,10 @@ class Sharding:
         is_jax_itself = imported is not None and "fnx" not in str(imported.__spec__)
         raise UnknownNameError(
             "sharding of a fnx Array", name, dir(type(self)),
-            "an Array was given to JAX itself: call fnx.as_jax.install() before anything imports "
-            "jax, so that libraries such as optax run on fnx" if is_jax_itself else
-            "help(fnx.sharding) lists its attributes")
+            "call fnx.as_jax.install() before anything imports jax, so that libraries such as "
+            "optax run on fnx" if is_jax_itself else "help(fnx.sharding) lists its attributes",
+            f"an Array of fnx was given to JAX, which asked its sharding for {name!r}"
+            if is_jax_itself else "")
 
     @property
     def _device_assignment(self) -> tuple[Device, ...]:

@@ -425,8 +425,9 @@ class SpecError(FnxError, ValueError):
 class UnknownNameError(FnxError, AttributeError):
     """A name that a module or an array does not have; the hint is computed when it is shown."""
 
-    def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str) -> None:
-        super().__init__(f"{owner} has no attribute {name!r}")
+    def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str,
+                 message: str = "") -> None:
+        super().__init__(message or f"{owner} has no attribute {name!r}")
         self.missing, self.names, self.otherwise = name, names, otherwise
         self._in_module = f"{owner.rpartition('.')[2].strip(chr(39))}.{name}"  # as kernel.mean
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, maximum, minimum
@@ -181,11 +182,28 @@ class _Builder:
             for index in group.inside[node]:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
-        locs = _lines(writes)
         order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
-        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, locs, sliced)
+        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, self._locs(writes), sliced)
+
+    def _locs(self, writes: Sequence[UOp]) -> tuple[Location, ...]:
+        """Return the lines of the results, after the line with the most work if that is another.
+
+            h = x @ w            m.py:3    2 m n k operations
+            return tanh(h + b)   m.py:4    some 20 m n       (m.py:3, m.py:4)
+        """
+        locs = _lines(writes)
+        work_of: Counter[Location] = Counter()
+        for node in self.group.inside:
+            terms = node.src[0] if node.op is ops.REDUCE else node
+            for loc in node.locs if node.op.cost else ():
+                work_of[loc] += node.op.cost * math.prod(terms.shape)
+        if work_of and max(work_of.values()) > max(map(work_of.__getitem__, locs), default=0):
+            heaviest = max(self.group.inside, key=lambda n: max(
+                map(work_of.__getitem__, n.locs), default=0))
+            locs = _lines((heaviest, *writes))
+        return locs
 
     def _order(self) -> list[int]:
         """Return the ids of the loops: row loops first, reduction loops after the group's own."""

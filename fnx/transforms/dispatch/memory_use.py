@@ -97,7 +97,8 @@ class MemoryUse(Record):
 
     @property
     def lines(self) -> dict[str, int]:
-        """The bytes of the buffers that each of the user's lines writes, largest first."""
+        """The bytes of the buffers that the kernels of each of the user's lines write, largest
+        first."""
         sums: dict[str, int] = {}
         for buffer in self.buffers:
             line = kernel_label("", buffer.locs[:1]).strip(" ()") or "?"

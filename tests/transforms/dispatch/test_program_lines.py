@@ -152,3 +152,29 @@ def test_a_node_of_another_program_has_a_line_of_those_around_it() -> None:
     own.locs, last.locs = (ELSEWHERE,), (AT, ELSEWHERE)
     assert accessors.lines_of_nodes(nodes, {AT}) == dict.fromkeys(nodes, (AT,))
     assert accessors.lines_of_nodes(nodes, {("m.py", 5)}) == dict.fromkeys(nodes, ())
+
+
+def dense(x, w, b):
+    h = x @ w
+    return jnp.tanh(h + b) * 2
+
+
+def distances(x):
+    total = jnp.sum((x[:, None] - x[None]) ** 2, -1)
+    half = total / 2
+    return half + 1
+
+
+def elementwise(x):
+    y = x + 1
+    return y * 2
+
+
+@pytest.mark.parametrize("f, args, lines", [
+    (dense, (jnp.ones((16, 64)), jnp.ones((64, 32)), jnp.ones(32)), (1, 2)),
+    (distances, (jnp.ones((30, 20)),), (1, 3)),
+    (elementwise, (jnp.ones(100),), (2,))])
+def test_a_fused_kernel_has_its_heaviest_line_first(f: Any, args: Any, lines: Any) -> None:
+    commands = fnx.jit(f).lower(*args).commands
+    execs = accessors.all_execs(commands)
+    assert [line - f.__code__.co_firstlineno for _, line, *_ in execs[-1].arg.locs] == list(lines)
