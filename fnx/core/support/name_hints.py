@@ -210,6 +210,14 @@ the default
     kernel.mean kernel.average: write k.sum(value, over=i) / n, with n the length of i
     kernel.dot kernel.matmul: write k.sum(x[m, i] * w[i, n], over=i)
     kernel.relu: write k.maximum(value, 0)
+    kernel.round: write k.rint(value), which rounds halves to even, as NumPy's round
+    kernel.astype: write k.cast(value, dtype)
+    kernel.gelu kernel.silu kernel.softplus kernel.var kernel.std: write it out in operators and \
+functions of fnx.kernel, which dir(fnx.kernel) lists
+    kernel.atomic_add kernel.atomic_max kernel.atomic_min: write o.combine("add", i, value); "max" \
+and "min" are others
+    kernel.shared kernel.syncthreads kernel.sync kernel.barrier kernel.thread_id kernel.block_id: \
+iterations have no threads of yours: write i = k.range(n), and schedule=[k.stage(...), k.thread(...)]
     kernel.arange kernel.program_id: write i = k.range(n)
     kernel.load: write x[i], or x.load(i, valid=condition)
     kernel.store: write o[i] = value, or o.store(i, value, valid=condition)
