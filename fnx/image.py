@@ -22,7 +22,7 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_float
 from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
-from fnx.numpy.weighted_windows import Windows, weigh_windows
+from fnx.numpy.weighted_windows import Windows, cubic_far, cubic_near, weigh_windows
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -86,11 +86,9 @@ def _lanczos(radius: float) -> Weight:
 
 
 def _cubic(a: float) -> Weight:
-    """Return Keys's cubic kernel with slope a: -0.5 in his paper, -0.75 in some libraries."""
+    """Return Keys's cubic kernel of slope ``a``."""
     def weight(np_: Any, x: Numbers) -> Numbers:
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return np_.where(x >= 2, 0.0, np_.where(x >= 1, far, near))
+        return np_.where(x >= 2, 0.0, np_.where(x >= 1, cubic_far(x, a), cubic_near(x, a)))
     return weight
 
 

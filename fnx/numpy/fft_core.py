@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from fnx.core.array.array import from_numpy
+from fnx.core.array.api_boundary import constant_array
 from fnx.core.formulas import fft_plan
 from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.dtypes import DType, NDArray
@@ -47,7 +47,7 @@ def transform(x: UOp, axis: int, inverse: bool = False, scale: float = 1.0,
 
 
 def _constant(value: NDArray, dtype: DType) -> UOp:
-    return from_numpy(np.ascontiguousarray(value, dtype.np))._node
+    return constant_array(value, dtype)._node
 
 
 def root_values(n: int, count: int) -> NDArray:
@@ -219,7 +219,7 @@ def _rader(x: UOp, axis: int, inverse: bool, scale: float) -> UOp:
     indices = np.zeros(n, np.int64)
     indices[outputs] = np.arange(n - 1)
     shape = tuple([n if a == axis else 1 for a in range(len(x.shape))])
-    is_first = build.expand(build.reshape(from_numpy(np.arange(n) == 0)._node, shape), x.shape)
+    is_first = build.expand(build.reshape(constant_array(np.arange(n) == 0)._node, shape), x.shape)
     first, total = [build.expand(build.shrink(v, [
         (0, 1 if a == axis else m) for a, m in enumerate(v.shape)]), x.shape) for v in (x, y)]
     out = build.add(first, total)
@@ -230,7 +230,7 @@ def _rader(x: UOp, axis: int, inverse: bool, scale: float) -> UOp:
 
 def _take(x: UOp, at: NDArray, axis: int) -> UOp:
     """Return the elements at constant indices along an axis."""
-    taken = build.gather(x, from_numpy(at.astype(np.int32))._node, axes=[axis])
+    taken = build.gather(x, constant_array(at.astype(np.int32))._node, axes=[axis])
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(x.shape))]
     return build.permute(taken, tuple(order))
 

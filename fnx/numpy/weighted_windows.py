@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array.api_boundary import asarray
+from fnx.core.array.api_boundary import constant_array
 from fnx.core.array.array import Array
 from fnx.core.scope.scope import is_traced
 from fnx.core.support.record import Record
@@ -62,7 +62,18 @@ class Windows(Record):
 
     def tables(self, dtype: Any) -> tuple[Array, Array]:
         """Return start and weights as Arrays."""
-        return asarray(self.start, "int32"), asarray(self.weights, dtype)
+        return constant_array(self.start, "int32"), constant_array(self.weights, dtype)
+
+
+def cubic_near(d: Any, a: float) -> Any:
+    """Return Keys's cubic kernel of slope ``a`` at distances of at most 1: -0.5 in his paper, -0.75
+    in some libraries."""
+    return ((a + 2) * d - (a + 3)) * d * d + 1
+
+
+def cubic_far(d: Any, a: float) -> Any:
+    """Return Keys's cubic kernel at distances of 1 to 2; beyond, it is 0."""
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 def weigh_windows(x: Array, axis: int, windows: Windows) -> Array:

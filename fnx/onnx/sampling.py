@@ -11,23 +11,13 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
-from fnx.numpy.weighted_windows import Windows, weigh_windows
+from fnx.numpy.weighted_windows import Windows, cubic_far, cubic_near, weigh_windows
 from fnx.onnx.evaluate import Node
 from fnx.onnx.networks import by_channel
 from fnx.onnx.registry import op
 from fnx.onnx.types import Value, to_array, type_of
 
 Floats = np.ndarray[Any, Any]
-
-
-def _near(d: Any, a: float) -> Any:
-    """The cubic kernel of slope ``a`` at distances of at most 1."""
-    return ((a + 2) * d - (a + 3)) * d * d + 1
-
-
-def _far(d: Any, a: float) -> Any:
-    """The cubic kernel of slope ``a`` at distances of 1 to 2."""
-    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 # ---- resizing: positions are known while tracing ------------------------------------------------
@@ -65,7 +55,7 @@ def _weights(at: Floats, size: int, slope: float | None, stretch: float, exclude
     index = (np.floor(at - radius) + 1)[:, None] + np.arange(math.ceil(2 * radius))
     d = np.abs(index - at[:, None]) / stretch
     weights = np.maximum(1 - d, 0) if slope is None else \
-        np.where(d <= 1, _near(d, slope), np.where(d < 2, _far(d, slope), 0))
+        np.where(d <= 1, cubic_near(d, slope), np.where(d < 2, cubic_far(d, slope), 0))
     if exclude_outside:
         weights = np.where((index < 0) | (index >= size), 0, weights)
     if exclude_outside or stretch > 1:
@@ -149,8 +139,8 @@ def _taps(at: Array, mode: str) -> list[tuple[Array, Any]]:
     t = at - low
     if mode == "linear":
         return [(low, 1 - t), (low + 1, t)]
-    return [(low - 1, _far(1 + t, -0.75)), (low, _near(t, -0.75)),
-            (low + 1, _near(1 - t, -0.75)), (low + 2, _far(2 - t, -0.75))]
+    return [(low - 1, cubic_far(1 + t, -0.75)), (low, cubic_near(t, -0.75)),
+            (low + 1, cubic_near(1 - t, -0.75)), (low + 2, cubic_far(2 - t, -0.75))]
 
 
 def _padded(index: Array, size: int, padding: str, align_corners: int) -> Array:

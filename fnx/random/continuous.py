@@ -454,7 +454,7 @@ def cholesky_factor(c: Array) -> Array:
         for previous in columns:
             residual = residual - previous * previous[..., j:j + 1]
         column = residual / jnp.sqrt(residual[..., j:j + 1])
-        columns.append(jnp.where(np.arange(n) < j, 0, column))
+        columns.append(jnp.where(jnp.arange(n) < j, 0, column))
     return jnp.stack(columns, -1)
 
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.image
 import fnx.numpy as jnp
+import fnx.scipy.signal
 from fnx.core.array import eager_cache
 from fnx.core.support.config import override
 from fnx.core.support.errors import DonatedError, OutOfBoundsWarning
@@ -64,6 +66,28 @@ def test_a_repeated_call_makes_no_node() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eager_cache.CacheMiss, "__init__", None)  # a cache miss would raise
         assert float(jnp.sum(y, axis=0)) == 7
+
+
+CONSTANTS = {  # calls with tables or indices that follow from their signature
+    "fft": lambda x: jnp.fft.fft(x[0]).real, "irfft": lambda x: jnp.fft.irfft(x),
+    "list": lambda x: x[:, [0, 2]], "resize": lambda x: fnx.image.resize(x, (5, 9), "linear"),
+    "stft": lambda x: fnx.scipy.signal.stft(x, nperseg=4)[2].real,
+    "detrend": fnx.scipy.signal.detrend,
+    "multivariate_normal": lambda x: fnx.random.multivariate_normal(
+        jnp.zeros(2, "uint32"), x[0, :3], x[:3, :3] @ x[:3, :3].T + jnp.eye(3), (2,))}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_of_a_call_are_kept_with_its_program(name: str) -> None:
+    f = CONSTANTS[name]
+    one, two = (jnp.asarray(np.random.default_rng(i).normal(size=(4, 6)), "float32")
+                for i in range(2))
+    f(one)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(eager_cache.CacheMiss, "__init__", None)  # a cache miss would raise
+        again = f(two)
+    eager_cache.clear_cache()
+    assert same_bits(np.asarray(again), np.asarray(f(two)))
 
 
 def test_which_operands_share_memory_is_part_of_a_call() -> None:

@@ -26,7 +26,7 @@ from fnx.core.array.call_validation import (
 )
 from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
 from fnx.core.ir import build, dtypes, low_precision, ops
-from fnx.core.ir.dtypes import DType
+from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.uop import CallLocation, current_loc
 from fnx.core.scope import scope, storage
 from fnx.core.support.config import config
@@ -110,6 +110,13 @@ def asarray(x: Any, dtype: Any = None) -> Array:
         if shared is not None:
             return shared
     return from_numpy(data)
+
+
+def constant_array(value: NDArray, dtype: Any = None) -> Array:
+    """Return an Array of NumPy data that follow from the signature of the current call alone, as
+    the tables of an fft: the program of an eager call that reads it can be cached."""
+    return Array(storage.constant_node(convert.to_numpy(
+        value, None if dtype is None else convert.parse_dtype(dtype))))
 
 
 def _is_lossy(data: Any, t: DType | None) -> bool:

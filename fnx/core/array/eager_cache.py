@@ -8,7 +8,8 @@ A key holds everything that a result may depend on: the function, the avals of t
 of them share memory, all other operands by value, and the configuration. So a call is cached only
 if its operands are Arrays and plain values, and it reads no array value, gives no warning and has
 no other side effect (``mark_impure`` reports one that did). The program must take its memory from
-the arguments only. A float in arithmetic (``x * rate``) is data: another value hits the same entry.
+the arguments, or from constants that follow from the key (``constant_array``). A float in
+arithmetic (``x * rate``) is data: another value hits the same entry.
 
 >>> import fnx.numpy as jnp
 >>> x = jnp.asarray([1.0, 2.0])
@@ -33,7 +34,7 @@ from fnx.core.ir.cache import MEGABYTE, Cache
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.scope import scope, storage
-from fnx.core.scope.storage import impure_events
+from fnx.core.scope.storage import constants, impure_events
 from fnx.core.support.config import config
 from fnx.core.support.errors import FnxError
 
@@ -80,7 +81,9 @@ class CacheMiss:
             if id(part) in memory_index:
                 bindings.append((at, memory_index[id(part)]))
             elif node.op is ops.BUFFER:
-                return
+                if node not in constants:
+                    return
+                nbytes += part.nbytes
         leaves, out_tree = tree.flatten(out)
         if len(leaves) != len(pending) or any(a is not b for a, b in zip(leaves, pending)):
             return

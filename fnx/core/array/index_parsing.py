@@ -72,7 +72,7 @@ def _parse_array(i: NDArray) -> Any:
     if i.dtype.kind not in "iu":
         raise DTypeError(f"expected integer or bool arrays as an index, got {i.dtype}",
                          hint="convert it with .astype(np.int32)")
-    return storage.buffer_node(convert.to_numpy(i, dtypes.int32)) if i.ndim else int(i)
+    return storage.constant_node(convert.to_numpy(i, dtypes.int32)) if i.ndim else int(i)
 
 
 def _parse_bound(b: Any) -> Any:

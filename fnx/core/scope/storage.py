@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -98,3 +99,14 @@ def buffer_node(value: NDArray) -> UOp:
     """Return a BUFFER with a copy of NumPy data."""
     handle = op_args.Buffer(put(value), value.shape)
     return UOp(ops.BUFFER, dtypes.as_dtype(value.dtype), (), handle)
+
+
+constants: weakref.WeakSet[UOp] = weakref.WeakSet()  # BUFFERs that ``constant_node`` returned
+
+
+def constant_node(value: NDArray) -> UOp:
+    """Return a BUFFER with a copy of NumPy data that follow from the signature of the current
+    call."""
+    node = buffer_node(value)
+    constants.add(node)
+    return node

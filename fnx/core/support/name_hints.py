@@ -217,7 +217,7 @@ functions of fnx.kernel, which dir(fnx.kernel) lists
     kernel.atomic_add kernel.atomic_max kernel.atomic_min: write o.combine("add", i, value); "max" \
 and "min" are others
     kernel.shared kernel.syncthreads kernel.sync kernel.barrier kernel.thread_id kernel.block_id: \
-iterations have no threads of yours: write i = k.range(n), and schedule=[k.stage(...), k.thread(...)]
+iterations have no threads of yours: write i = k.range(n), with schedule=[k.stage(...), ...]
     kernel.arange kernel.program_id: write i = k.range(n)
     kernel.load: write x[i], or x.load(i, valid=condition)
     kernel.store: write o[i] = value, or o.store(i, value, valid=condition)

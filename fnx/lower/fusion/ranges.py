@@ -185,7 +185,8 @@ class _Builder:
         order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
-        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, self._locs(writes), sliced)
+        locs = self._locs(writes)
+        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, locs, sliced)
 
     def _locs(self, writes: Sequence[UOp]) -> tuple[Location, ...]:
         """Return the lines of the results, after the line with the most work if that is another.

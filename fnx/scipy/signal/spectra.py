@@ -11,7 +11,7 @@ import numpy as np
 import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array import axes as axis_numbers
-from fnx.core.array.api_boundary import asarray
+from fnx.core.array.api_boundary import asarray, constant_array
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
@@ -125,11 +125,15 @@ def _window(window: Any, nperseg: int | None, length: int, dtype: Any) -> tuple[
     return values, values.size
 
 
+def _window_array(values: np.ndarray) -> Array:
+    return constant_array(values, float)
+
+
 def _named_window(window: Any, n: int) -> Array:
     if window == "hann":
-        return jnp.asarray(np.sin(np.pi * np.arange(n) / n) ** 2 if n > 1 else np.ones(1))
+        return _window_array(np.sin(np.pi * np.arange(n) / n) ** 2 if n > 1 else np.ones(1))
     try:
-        return jnp.asarray(scipy_windows.get_window(window, n))
+        return _window_array(scipy_windows.get_window(window, n))
     except ValueError as error:
         raise ArgumentError(f"expected the name of a window, got {window!r}: {error}") from None
 
@@ -211,11 +215,11 @@ def _spectra(x: Array, y: Array | None, fs: ArrayLike, window: Any, nperseg: int
         if half:  # the other half has the same energy; but 0 and the last even one have none
             double = np.ones(result.shape[-1])
             double[1:None if count % 2 else -1] = 2
-            result = result * jnp.asarray(double, real)
+            result = result * constant_array(double, real)
     spacing: Any = 1 / asarray(fs)
     frequencies = (jnp.fft.rfftfreq if half else jnp.fft.fftfreq)(count, spacing, dtype=real)
     times = (np.arange(len(places)) * step + n / 2 - (n / 2 if boundary is not None else 0))
-    return frequencies, jnp.asarray(times, real) / fs, jnp.moveaxis(result, -1, at)
+    return frequencies, constant_array(times, real) / fs, jnp.moveaxis(result, -1, at)
 
 
 @_docstr("(frequencies, times, transforms of the segments, with the axis of segments last).")

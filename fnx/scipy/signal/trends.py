@@ -9,6 +9,7 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import constant_array
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.float32_compute import compute_in_float32
 from fnx.core.array.promotion import as_float
@@ -64,6 +65,6 @@ def _subtract_line(rows: Array) -> Array:
     n = rows.shape[-1]
     t = np.arange(n) - (n - 1) / 2
     centered = rows - rows.mean(-1, keepdims=True)
-    basis = jnp.asarray(t / (np.sqrt((t * t).sum()) or 1), rows.dtype)
+    basis = constant_array(t / (np.sqrt((t * t).sum()) or 1), rows.dtype)
     slope = (centered * basis).sum(-1, keepdims=True)
     return centered - slope * basis
