@@ -9,14 +9,19 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "fnx"
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+LOADERS = "load", "lazy_import"  # functions that take names of modules
 
 JOINT = "transforms/{link, jit}.py, jaxprs"  # imports transforms, lower and backends
 
@@ -40,46 +45,57 @@ def room(module: str) -> str:
     return first if first in ALLOWED else "public"
 
 
-def modules(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield every module of fnx that is imported anywhere in a file, with the statement."""
-    for node in ast.walk(tree):
+class Source(NamedTuple):
+    """The modules, or names in them, that a file imports, and modules of fnx that it loads by name
+    (``load("fnx.lower.pipeline")``), each with its line."""
+
+    imports: list[tuple[str, int]]
+    late: set[int]  # lines of imports inside functions
+    loads: list[tuple[str, int]]
+
+    def of_fnx(self) -> Iterator[tuple[str, int]]:
+        return ((name, line) for name, line in self.imports if name.split(".")[0] == "fnx")
+
+
+@cache  # for several laws: parsing the package takes seconds
+def read(source: str) -> Source:
+    out = Source([], set(), [])
+    functions: list[tuple[int, int]] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            out.imports.extend((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: imports are absolute"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            if name.split(".")[0] == "fnx":
-                yield name, node
-
-
-def loaded(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yield every module of fnx that is loaded lazily by its name:
-    ``load("fnx.lower.pipeline")``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and \
-                ast.unparse(node.func).rpartition(".")[2] in ("load", "lazy_import"):
-            for name in node.args:
-                if isinstance(name, ast.Constant) and str(name.value).startswith("fnx."):
-                    yield name.value, node
+            out.imports.extend((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append((node.lineno, node.end_lineno or node.lineno))
+        elif isinstance(node, ast.Call) and \
+                getattr(node.func, "attr", getattr(node.func, "id", "")) in LOADERS:
+            out.loads.extend((arg.value, node.lineno) for arg in node.args
+                             if isinstance(arg, ast.Constant) and str(arg.value).startswith("fnx."))
+    out.late.update(line for _, line in out.imports
+                    if any(first <= line <= last for first, last in functions))
+    return out
 
 
 def lazy_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield (module, name) of each name that is read from a module imported lazily."""
     stubs: dict[str, str] = {}
+    attributes: list[ast.Attribute] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_import":
-            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-            if len(node.args) == len(texts) == 2:
+        if isinstance(node, ast.Attribute):
+            attributes.append(node)
+            continue
+        call = node.value if isinstance(node, ast.Assign) else node
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "lazy_import":
+            texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+            if len(call.args) == len(texts) == 2:
                 yield texts[0], texts[1]
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and \
-                ast.unparse(node.value.func) == "lazy_import" and len(node.value.args) == 1:
-            stubs[ast.unparse(node.targets[0])] = ast.literal_eval(node.value.args[0])
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in stubs:
-            yield stubs[ast.unparse(node.value)], node.attr
+            elif isinstance(node, ast.Assign) and len(texts) == 1:
+                stubs[ast.unparse(node.targets[0])] = texts[0]
+    for node in attributes:
+        if isinstance(node.value, ast.Name) and node.value.id in stubs:
+            yield stubs[node.value.id], node.attr
 
 
 def test_names_of_lazy_imports_exist() -> None:
@@ -92,23 +108,33 @@ def test_names_of_lazy_imports_exist() -> None:
 
 def broken(source: str, home: str) -> list[str]:
     """Return the imports of a file in layer ``home`` that the layers do not allow."""
-    tree = ast.parse(source)
-    late = [f"line {node.lineno}: {name}" for name, node in loaded(tree)
+    file = read(source)
+    late = [f"line {line}: {name}" for name, line in file.loads
             if room(name) not in ALLOWED[home]]
-    inside = {id(child) for node in ast.walk(tree)
-              if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-              for child in ast.walk(node)}
-    late += [f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(tree)
-             if isinstance(node, ast.Import | ast.ImportFrom) and id(node) in inside]
-    return late + [f"line {node.lineno}: {name}" for name, node in modules(tree)
-                   if room(name) not in ALLOWED[home] and id(node) not in inside]
+    late += [f"line {line}: {name}" for name, line in file.imports if line in file.late]
+    return late + [f"line {line}: {name}" for name, line in file.of_fnx()
+                   if room(name) not in ALLOWED[home] and line not in file.late]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_go_along_the_layers(path: Path) -> None:
-    relative = path.relative_to(PACKAGE).as_posix()
-    home = room(f"fnx.{relative.removesuffix('.py').replace('/', '.')}")
-    assert broken(path.read_text(), home) == []
+@pytest.mark.parametrize("home", ALLOWED)
+def test_imports_go_along_the_layers(home: str) -> None:
+    names = {path: f"fnx.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}"
+             for path in FILES}
+    files = [path for path in FILES if room(names[path]) == home]
+    assert files
+    assert [f"{names[path]}: {fault}" for path in files
+            for fault in broken(path.read_text(), home)] == []
+
+
+def test_third_parties_are_the_declared_dependencies() -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
+    assert declared == {"numpy", "typing_extensions", "llvmlite", "scipy"}
+    # used if the user has it; absl by jax._src.test_util only, onnx by fnx.onnx, torch by fnx.torch
+    optional = {"ml_dtypes", "absl", "onnx", "torch"}
+    for path in FILES:
+        packages = {name.partition(".")[0] for name, _ in read(path.read_text()).imports}
+        assert packages - sys.stdlib_module_names - {"fnx"} <= declared | optional, path
 
 
 @pytest.mark.parametrize(("source", "home"), [
@@ -136,7 +162,7 @@ def imported(files: dict[str, str]) -> dict[str, set[str]]:
     """Return for each module (name -> source) the modules among them that it imports anywhere."""
     out: dict[str, set[str]] = {}
     for name, source in files.items():
-        found = {module for module, _ in modules(ast.parse(source))}
+        found = {module for module, _ in read(source).of_fnx()}
         parents = {module.rpartition(".")[0] for module in found - files.keys()}
         out[name] = (found | parents) & files.keys() - {name}
     return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import os
@@ -136,26 +135,6 @@ def test_a_source_distribution_is_the_repository(tmp_path: Path) -> None:
     missing = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()
                and ".egg-info" not in str(path)} - held
     assert not missing
-
-
-def imported(path: Path) -> Iterator[str]:
-    """Yield the top-level packages that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield str(node.module).partition(".")[0]
-
-
-def test_third_parties_are_the_declared_dependencies() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
-    assert declared == {"numpy", "typing_extensions", "llvmlite", "scipy"}
-    # used if the user has it; absl by jax._src.test_util only, onnx by fnx.onnx, torch by fnx.torch
-    optional = {"ml_dtypes", "absl", "onnx", "torch"}
-    for path in (ROOT / "fnx").rglob("*.py"):
-        foreign = set(imported(path)) - sys.stdlib_module_names - {"fnx"}
-        assert foreign <= declared | optional, path
 
 
 def test_another_version_of_a_dependency_is_refused_with_the_command(tmp_path: Path) -> None:

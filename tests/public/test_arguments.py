@@ -185,11 +185,6 @@ def test_there_is_a_surface() -> None:
     assert len(CALLABLES) > 290
 
 
-@pytest.mark.parametrize("name", CALLABLES)
-def test_the_arguments_of_these_tests_are_taken(name: str) -> None:
-    call(name, {})
-
-
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_methods_refuse_unknown_keywords(name: str) -> None:
     with pytest.raises(TypeError, match=f"{short(name)}.*nonsense"):
@@ -200,28 +195,19 @@ def takes_all_keywords(f: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(f).parameters.values())
 
 
-STRICT = [n for n, f in CALLABLES.items() if n not in PLAIN and not takes_all_keywords(f)]
-
-
-@pytest.mark.parametrize("name", STRICT)
-def test_unknown_and_misspelt_keywords_are_refused(name: str) -> None:
-    known = [p.name for p in inspect.signature(CALLABLES[name]).parameters.values()]
+def refuse_unknown_and_misspelt_keywords(name: str) -> None:
+    """The function is named as it was called."""
+    f = CALLABLES[name]
+    known = [p.name for p in inspect.signature(f).parameters.values()]
     for given in ["nonsense", *[f"{k}e" for k in keywords(name) if f"{k}e" not in known]]:
         with pytest.raises(ArgumentError) as caught:
             call(name, {given: None})
         error = caught.value
         assert repr(given) in error.message and "expected" in error.message
+        assert error.message.startswith((f"{short(name)}: ", f"{f.__qualname__}: "))
         assert error.loc is not None and error.loc[0] == __file__
         if given != "nonsense":
             assert given[:-1] in f"{error.message} {error.hint}"
-
-
-@pytest.mark.parametrize("name", STRICT)
-def test_the_function_is_named_as_it_was_called(name: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        call(name, {"nonsense": 1})
-    f = CALLABLES[name]
-    assert caught.value.message.startswith((f"{short(name)}: ", f"{f.__qualname__}: "))
 
 
 class Nonsense:
@@ -234,8 +220,7 @@ class Nonsense:
 NONSENSE: list[Any] = [Nonsense(), "nonsense"]
 
 
-@pytest.mark.parametrize("name", CALLABLES)
-def test_nonsense_values_are_refused(name: str) -> None:
+def refuse_nonsense_values(name: str) -> None:
     for keyword in keywords(name):
         if keyword in valid_arguments.ANYTHING_IS_TAKEN.get(name, ()):
             continue
@@ -250,8 +235,7 @@ NOT_LOOKED_AT = {  # arguments that are passed on, or that nothing depends on
     "fnx.nn.initializers.ones": ("key",), "fnx.nn.initializers.zeros": ("key",)}
 
 
-@pytest.mark.parametrize("name", [name for name in CALLABLES if name not in PLAIN])
-def test_nonsense_in_the_place_of_what_is_needed_is_refused(name: str) -> None:
+def refuse_nonsense_in_the_place_of_what_is_needed(name: str) -> None:
     f = CALLABLES[name]
     args = arguments(name, f)
     parameters = list(inspect.signature(f).parameters.values())[len(receiver(name)):]
@@ -265,6 +249,16 @@ def test_nonsense_in_the_place_of_what_is_needed_is_refused(name: str) -> None:
                 call(name, {}, [*args[:i], value, *args[i + 1:]])
             assert caught.value.message and caught.value.loc is not None
             assert caught.value.loc[0] == __file__
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_each_argument_is_taken_or_refused(name: str) -> None:
+    call(name, {})  # else a refusal would not be due to the argument that is changed
+    refuse_nonsense_values(name)
+    if name not in PLAIN:
+        refuse_nonsense_in_the_place_of_what_is_needed(name)
+        if not takes_all_keywords(CALLABLES[name]):
+            refuse_unknown_and_misspelt_keywords(name)
 
 
 @pytest.mark.parametrize("name", [n for n, f in chosen(TREES).items() if not takes_all_keywords(f)])

@@ -65,9 +65,21 @@ def test_there_is_a_public_surface() -> None:
     assert {"fnx.jit", "fnx.numpy.sum", "fnx.lax.neg", "Array.sum", "At.set"} <= set(CALLABLES)
 
 
-@pytest.mark.parametrize("name", CALLABLES)
-def test_docstring(name: str) -> None:
-    f = CALLABLES[name]
+ROOMS = sorted({name.rpartition(".")[0] for name in CALLABLES})
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings(room: str) -> None:
+    for name, f in CALLABLES.items():
+        if name.rpartition(".")[0] == room:
+            try:
+                check(name, f)
+            except AssertionError as wrong:
+                wrong.add_note(f"in the docstring of {name}")
+                raise
+
+
+def check(name: str, f: Callable[..., Any]) -> None:
     doc = inspect.getdoc(f) or ""
     parts = sections(doc)
     first = parts["summary"].strip().splitlines()

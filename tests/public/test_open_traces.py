@@ -13,6 +13,7 @@ from tests.public.test_arguments import CALLABLES, arguments, call
 COMPILED = True  # the evaluated buffer is the one that was passed in
 
 
+@pytest.mark.cases(300)
 @pytest.mark.parametrize("name", CALLABLES)
 def test_values_are_read_again_in_an_open_trace(name: str) -> None:
     args = [fnx.numpy.asarray(a) if isinstance(a, np.ndarray) else a

@@ -65,15 +65,15 @@ def test_64_bits_that_were_asked_for_stay_without_x64() -> None:
                    False) == (dtype_by_name("int32"), False)
 
 
-@pytest.mark.parametrize("a, b, want", GOLDEN["lattice"])
-def test_every_type_of_jax_widens_as_there(a: str, b: str, want: str) -> None:
-    if not want:
-        with pytest.raises(DTypeError, match="no common type"):
-            least_upper_bound(a, b)
-        return
+def test_every_type_of_jax_widens_as_there() -> None:
     strong = {"float*": "float64", "int*": "int64"}  # JAX's type of a weak result
-    got = least_upper_bound(a, b)
-    assert strong.get(got, got) == want == strong.get(again := least_upper_bound(b, a), again)
+    for a, b, want in GOLDEN["lattice"]:
+        if not want:
+            with pytest.raises(DTypeError, match="no common type"):
+                least_upper_bound(a, b)
+            continue
+        for got in (least_upper_bound(a, b), least_upper_bound(b, a)):
+            assert strong.get(got, got) == want, (a, b)
 
 
 @pytest.mark.parametrize("name, dtype, arity, want", GOLDEN["ops"],
