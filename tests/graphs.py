@@ -285,8 +285,12 @@ def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
                        and (m is ops.ADD or not x.dtype.is_complex)]]
     shape = next(iter(index.values())).shape
     rest = tuple([n for a, n in enumerate(x.shape) if a not in index])
-    return build.scatter(x, [*index.values()], b.operand(x.dtype, shape + rest), b.one(monoids),
-                         [*index])
+    updates = b.operand(x.dtype, shape + rest)
+    if not b.number(0, 3):  # zeros, as in derivatives of slices
+        before = [b.number(0, min(n, 2)) for n in updates.shape]
+        updates = build.pad(build.shrink(updates, [*zip(before, updates.shape)]),
+                            [(n, 0) for n in before])
+    return build.scatter(x, [*index.values()], updates, b.one(monoids), [*index])
 
 
 def _iota(b: Builder, op: Op, x: UOp) -> UOp:

@@ -11,10 +11,8 @@ from fnx.core.array.array_operators import record_results
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
-from fnx.lax import top_k_blocks
 from fnx.numpy.rearrange import take_along_axis
 from fnx.numpy.reductions import argmax
-from fnx.numpy.shape_manipulation import moveaxis
 from fnx.numpy.sorting import sort_along
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
@@ -134,11 +132,6 @@ def _top_k(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
     if k == 1 and largest:
         index = argmax(x, axis, None, True)
         return take_along_axis(x, index, axis, "clip"), index.astype("int32")
-    if largest and top_k_blocks.block_size(x._dtype, n, k) is not None:
-        rows = moveaxis(x, axis, -1)
-        rows_index = top_k_blocks.top_indices(build.stop_gradient(rows.reshape(-1, n)._node), k)
-        index = moveaxis(Array(rows_index).reshape(*rows.shape[:-1], k), -1, axis)
-        return take_along_axis(x, index, axis, "promise_in_bounds"), index
     node = build.flip(x._node, [axis]) if largest else x._node
     values, indices = sort_along([node], axis, 1, (0, -1))
     bounds = [(0, m) for m in x.shape]

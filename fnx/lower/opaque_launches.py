@@ -8,6 +8,7 @@ from __future__ import annotations
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.process import lazy_import
+from fnx.lower.emit import selection
 from fnx.lower.emit.sorting import generalize_length
 from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.memory.buffer_sharing import AliasPair
@@ -25,7 +26,8 @@ def opaque_launch(step: KernelStep, lowering: TargetLowering, has_fixed_length: 
     may_alias: tuple[AliasPair, ...] = ()
     if node.op is ops.SORT:
         if not has_fixed_length and lowering.native_programs:
-            node, scalars = generalize_length(node)
+            node, scalars = selection.generalize(node, "VEC" in lowering.kinds) \
+                if node.arg.selects else generalize_length(node)
     elif node.op is ops.FFT_STEP:
         if lowering.native_programs:
             node, scalars = fft.generalize(node), fft.scalars(node)

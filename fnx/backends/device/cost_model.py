@@ -34,7 +34,7 @@ def estimate_ns(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
     if kernel.op is ops.SORT:
         elements = math.prod([scalars[0], scalars[1]] if kernel.arg.lengths else
                              kernel.arg.ins[0][0]) * len(kernel.arg.ins)
-        return SCALAR_NS * kernel.op.cost * elements
+        return (VECTOR_NS if kernel.arg.selects else SCALAR_NS) * kernel.op.cost * elements
     if kernel.op is ops.FFT_STEP:
         lengths = [scalars[i] for i in range(3)] if kernel.arg.lengths is None else \
             kernel.arg.lengths

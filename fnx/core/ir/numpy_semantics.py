@@ -408,6 +408,11 @@ def sort_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     """Return the results of a SORT."""
     keys = [sort_key(part, t.real.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)
             for part in ((x.real, x.imag) if t.is_complex else (x,))]
+    if arg.selects == "largest":
+        keys = [k[..., ::-1] for k in keys]
     order = np.lexsort(keys[::-1], -1)
+    if arg.selects == "largest":
+        order = order.shape[-1] - 1 - order[..., ::-1]
+    order = order[..., :arg.count] if arg.selects else order
     return [order.astype(np.int32) if i < 0 else np.take_along_axis(xs[i], order, -1)
             for i in arg.outputs]

@@ -90,6 +90,9 @@ class Sort(Record):
     with the indices ``outputs``, in that order; -1 stands for the int32 permutation: the old index
     of each element. A command may sort any number of rows whose length is between the two
     ``lengths``: number and length are then run-time scalars, and ``ins`` holds no shape.
+
+    One that ``selects`` the "least" or "largest" has one key, and results of the ``count`` first
+    elements in ascending or descending order; equal ones are in the order of their indices.
     """
 
     name: str
@@ -97,11 +100,15 @@ class Sort(Record):
     ins: tuple[tuple[Shape, DType], ...]
     outputs: tuple[int, ...]
     lengths: tuple[int, int] | None = None
+    selects: str = ""
+    count: int = 0
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
         shape = self.ins[0][0]
-        return tuple([(shape, dtypes.int32) if i < 0 else self.ins[i] for i in self.outputs])
+        if self.selects:
+            shape = (*shape[:-1], self.count)
+        return tuple([(shape, dtypes.int32 if i < 0 else self.ins[i][1]) for i in self.outputs])
 
 
 class Fft(Record):

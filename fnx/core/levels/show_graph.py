@@ -139,7 +139,9 @@ class _GraphPrinter:
                 f"({', '.join(self.name_of(s) for s in node.src)})"
         if node.op is ops.SORT:
             operands = ", ".join(self.name_of(s) for s in node.src)
-            return f"{targets} = sort({operands}, keys={node.arg.n_keys}, kept={node.arg.outputs})"
+            selects = f", {node.arg.selects}={node.arg.count}" if node.arg.selects else ""
+            return f"{targets} = sort({operands}, keys={node.arg.n_keys}, " \
+                f"kept={node.arg.outputs}{selects})"
         if node.op is ops.FFT_STEP:
             operands = "".join([f"{self.name_of(s)}, " for s in node.src])
             return f"{targets} = fft_step({operands}radices={node.arg.radices})"

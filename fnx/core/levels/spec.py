@@ -351,7 +351,8 @@ def _sort(node: UOp) -> bool:
     arg = node.arg
     return _types(node.src) == arg.ins and 1 <= arg.n_keys <= len(arg.ins) and \
         len({shape for shape, _ in arg.ins}) == 1 and len(arg.ins[0][0]) > 0 and \
-        all(-1 <= i < len(arg.ins) for i in arg.outputs)
+        all(-1 <= i < len(arg.ins) for i in arg.outputs) and \
+        (not arg.selects or arg.n_keys == 1 and 0 < arg.count <= arg.ins[0][0][-1])
 
 
 def _fft(node: UOp) -> bool:

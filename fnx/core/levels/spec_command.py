@@ -38,7 +38,8 @@ def _exec(node: UOp) -> bool:
     if node.src and node.src[0].op is ops.SORT:
         arg, (slots, scalars) = node.src[0].arg, _operands(node)
         return node.src[1:] == (*slots, *scalars) and \
-            len(slots) == len(arg.ins) + len(arg.outputs) and len(scalars) == 2 * bool(arg.lengths)
+            len(slots) == len(arg.ins) + len(arg.outputs) and \
+            len(scalars) == (5 if arg.selects else 2) * bool(arg.lengths)
     if node.src and node.src[0].op is ops.FFT_STEP:
         slots, scalars = _operands(node)
         return node.src[1:] == (*slots, *scalars) and len(slots) == 3 and \

@@ -73,9 +73,22 @@ RANK_INSTRUCTIONS = _number(
     "per vector and element that is compared with it, of a row that is ranked",
     "counted in lower/emit/sorting.py")
 SELECT_INSTRUCTIONS = _number(
-    "SELECT_INSTRUCTIONS", 12, "instructions",
-    "per vector of keys, of a step that selects the next element of each row",
-    "counted in the kernel of lower/tensor/select_from_sort.py")
+    "SELECT_INSTRUCTIONS", 16, "instructions",
+    "per vector of a row or of its best keys that a selection searches",
+    "counted in lower/emit/selection.py")
+SELECT_STEP_INSTRUCTIONS = _number(
+    "SELECT_STEP_INSTRUCTIONS", 150, "instructions",
+    "besides, for each element that is selected: the best of a vector, twice, and its results",
+    "counted in lower/emit/selection.py")
+SHORT_ROW = _number(
+    "SHORT_ROW", 1 << 12, "elements", "of a row over which the steps of a selection are cheap",
+    "the L1 cache of a core")
+ROW_REDUCTION = _number(
+    "ROW_REDUCTION", 3, "elements",
+    "of a row for each that is left of its blocks; below, there are no blocks", "estimate")
+ROW_COPIED = _number(
+    "ROW_COPIED", 64, "elements",
+    "of a row that is padded, which take as long to copy as one to select from", "estimate")
 
 # ---- arithmetic
 

@@ -16,21 +16,21 @@ the order was.
 
 from __future__ import annotations
 
-import math
-
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
-from fnx.lower.emit.builder import ProgramBuilder
+from fnx.lower.emit.row_emitter import (
+    MAX_LENGTH,
+    VECTOR_BYTES,
+    RowEmitter,
+    key_dtype,
+    rows_and_length,
+)
 
 MAX_RANKED = 128  # the longest row that is ranked, in elements
-MAX_LENGTH = 1 << 31  # the longest row that is sorted: indices are int32
 _LINE = 64  # bytes; scratch memory is rounded up to as many elements
-_VECTOR_BYTES = 64  # bytes of the keys that are ranked at once; small keys count as int32
 _RADIX = 256
-_UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
 def program(sort: UOp, vectors: bool = True) -> UOp:
@@ -41,14 +41,6 @@ def program(sort: UOp, vectors: bool = True) -> UOp:
     PROGRAM
     """
     return _SortEmitter(sort, vectors).program()
-
-
-def rows_and_length(sort: UOp) -> tuple[UOp, UOp]:
-    """Return the number of rows and their length as index expressions."""
-    if sort.arg.lengths is not None:
-        return build.var(0, dtypes.index), build.var(1, dtypes.index, *sort.arg.lengths)
-    *rows, n = sort.arg.ins[0][0]
-    return build.index_const(math.prod(rows)), build.index_const(n)
 
 
 def scratch(sort: UOp, vectors: bool = True) -> UOp:
@@ -72,29 +64,24 @@ def generalize_length(sort: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     return sort.replace(arg=sort.arg.replace(ins=ins, lengths=lengths)), scalars
 
 
-def _key_dtype(t: DType) -> DType:
-    return _UNSIGNED[8 * t.itemsize]
-
-
-class _SortEmitter:
-    """Emits the lines. Offsets count elements in a buffer of an unsigned type."""
+class _SortEmitter(RowEmitter):
+    """Emits the lines."""
 
     def __init__(self, sort: UOp, vectors: bool) -> None:
-        self.arg = arg = sort.arg
-        _, self.n = rows_and_length(sort)
-        self.lines = ProgramBuilder()
+        super().__init__(sort)
+        arg = self.arg
         self.fixed = self.per_element = 0  # bytes of scratch memory
         self.padded = self.lines.times(self._vectors_of(_LINE), _LINE)
         self.alone = arg.outputs == (0,) and len(arg.ins) == 1
-        widest = max([_key_dtype(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
+        widest = max([key_dtype(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
         self.counts = self._scratch(dtypes.int32, widest.itemsize * _RADIX)
-        self.keys = [self._scratch(_key_dtype(t)) for _, t in arg.ins[:arg.n_keys]]
+        self.keys = [self._scratch(key_dtype(t)) for _, t in arg.ins[:arg.n_keys]]
         few = self.few = vectors and symbolic.bounds(self.n)[1] <= MAX_RANKED
         self.second_keys = [] if self.alone or few else [
-            self._scratch(_key_dtype(t)) for _, t in arg.ins[:arg.n_keys]]
+            self._scratch(key_dtype(t)) for _, t in arg.ins[:arg.n_keys]]
         self.order = [] if self.alone or few else [
             self._scratch(dtypes.int32) for _ in range(2)]
-        self.lanes = _VECTOR_BYTES // max(4, widest.itemsize)
+        self.lanes = VECTOR_BYTES // max(4, widest.itemsize)
         self.positions = self._scratch(dtypes.int32) if few else self.counts
 
     def _scratch(self, t: DType, count: int = 0) -> UOp:
@@ -124,76 +111,6 @@ class _SortEmitter:
             self._sort_by_index()
         lines.close([])
         return lines.program()
-
-    # ---- lines
-
-    def op(self, op: Op, a: UOp, b: UOp | int) -> UOp:
-        b = build.const(b, a.dtype.scalar) if isinstance(b, int) else b
-        dtype = dtypes.bool_ if op in ops.COMPARISONS else a.dtype.scalar
-        return self.lines.across(op, dtype, (a, b))
-
-    def cast(self, x: UOp, t: DType) -> UOp:
-        if x.op is ops.CONST:
-            return build.const(build.const_of(x), t)
-        return x if x.dtype is t else self.lines.add(ops.CAST, t, (x,))
-
-    def where(self, condition: UOp, a: UOp, b: UOp) -> UOp:
-        return self.lines.across(ops.WHERE, a.dtype.scalar, (condition, a, b))
-
-    def _address(self, buffer: UOp, at: UOp) -> UOp:
-        t = buffer.dtype
-        return self.lines.add(ops.ADDRESS, t, (buffer, at), t.itemsize)
-
-    def load(self, buffer: UOp, at: UOp) -> UOp:
-        return self.lines.put(ops.LOAD, buffer.dtype, (self._address(buffer, at),))
-
-    def store(self, buffer: UOp, at: UOp, value: UOp) -> None:
-        self.lines.put(ops.STORE, dtypes.void, (self._address(buffer, at), value))
-
-    def each(self, n: int | UOp) -> UOp:
-        stop = build.index_const(n) if isinstance(n, int) else n
-        return self.lines.open(build.index_const(0), stop)
-
-    def done(self, *nexts: UOp) -> list[UOp]:
-        return self.lines.close(nexts)
-
-    def buffer(self, slot: int, t: DType) -> UOp:
-        return UOp(ops.REF, t, (), op_args.Ref(slot, "", t.itemsize))
-
-    # ---- keys
-
-    def element(self, key: int, at: UOp) -> UOp:
-        """Load the bits of a key of this row."""
-        t = _key_dtype(self.arg.ins[key][1])
-        return self.load(self.buffer(key, t), self.lines.plus(self.first, at))
-
-    def sort_key(self, x: UOp, t: DType) -> UOp:
-        """Map bits to an unsigned integer with the order of the elements."""
-        top = 1 << x.dtype.bits - 1
-        if t.is_bool or t.kind == "uint":
-            return x
-        if not t.is_float:
-            return self.op(ops.XOR, x, top)
-        all_ones = (1 << x.dtype.bits) - 1
-        flipped = self.where(self.op(ops.CMPLT, x, top), self.op(ops.OR, x, top),
-                             self.op(ops.XOR, x, all_ones))
-        size = self.op(ops.AND, x, top - 1)
-        ordered = self.where(self.op(ops.CMPEQ, size, 0), build.const(top, x.dtype.scalar), flipped)
-        return self.where(self.is_nan(x, t), build.const(all_ones, x.dtype.scalar), ordered)
-
-    def is_nan(self, x: UOp, t: DType) -> UOp:
-        infinity = ((1 << t.exponent) - 1) << t.mantissa
-        size = self.op(ops.AND, x, (1 << x.dtype.bits - 1) - 1)
-        return self.op(ops.CMPLT, build.const(infinity, x.dtype.scalar), size)
-
-    def from_ordered(self, key: UOp, t: DType) -> UOp:
-        top, all_ones = 1 << key.dtype.bits - 1, (1 << key.dtype.bits) - 1
-        if t.is_bool or t.kind == "uint":
-            return key
-        if not t.is_float:
-            return self.op(ops.XOR, key, top)
-        return self.where(self.op(ops.CMPLT, key, top), self.op(ops.XOR, key, all_ones),
-                          self.op(ops.XOR, key, top))
 
     # ---- digits
 
@@ -234,7 +151,7 @@ class _SortEmitter:
     def _alone(self) -> None:
         """Emit passes that alternate between result and scratch; the last one writes the result."""
         t = self.arg.ins[0][1]
-        width = _key_dtype(t)
+        width = key_dtype(t)
         passes = width.itemsize
         out = self.buffer(1, width)
         self.clear_counts(passes)
@@ -303,7 +220,7 @@ class _SortEmitter:
         source = self.lines.plus(self.first, self.cast(index, dtypes.index))
         destination = self.lines.plus(self.first, i)
         for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
-            t = dtypes.int32 if operand < 0 else _key_dtype(self.arg.ins[operand][1])
+            t = dtypes.int32 if operand < 0 else key_dtype(self.arg.ins[operand][1])
             value = index if operand < 0 else self.load(self.buffer(operand, t), source)
             self.store(self.buffer(slot, t), destination, value)
         self.done()
@@ -314,7 +231,7 @@ class _SortEmitter:
         has_order = False
         for key in reversed(range(self.arg.n_keys)):
             t = self.arg.ins[key][1]
-            passes = _key_dtype(t).itemsize
+            passes = key_dtype(t).itemsize
             keys, other_keys = self.keys[key], self.second_keys[key]
             self.clear_counts(passes)
             i = self.each(self.n)
@@ -377,7 +294,7 @@ class _SortEmitter:
         source = lines.plus(self.first, i)
         destination = lines.plus(self.first, self.cast(self.load(self.positions, i), dtypes.index))
         for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
-            t = dtypes.int32 if operand < 0 else _key_dtype(self.arg.ins[operand][1])
+            t = dtypes.int32 if operand < 0 else key_dtype(self.arg.ins[operand][1])
             value = self.cast(i, t) if operand < 0 else self.load(self.buffer(operand, t), source)
             self.store(self.buffer(slot, t), destination, value)
         self.done()

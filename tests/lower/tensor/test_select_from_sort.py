@@ -1,9 +1,10 @@
-"""Sorts whose ends are read become steps of a selection, with the same elements in order."""
+"""Sorts whose ends are read become selections, with the same elements in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
 from fnx.core.support.config import override
 from fnx.core.support.target import Target
+from fnx.lower.analysis import tuning
 from fnx.lower.tensor.select_from_sort import select_from_sort
 
 PROGRAMS: dict[str, Callable[[Any, int], Any]] = {
@@ -47,18 +49,54 @@ def evaluated(fn: UOp, *args: Any) -> list[Any]:
         return interp.evaluate(fn.src, slots)
 
 
-@given(st.sampled_from(sorted(PROGRAMS)), st.sampled_from(DTYPES), st.integers(2, 4),
-       st.integers(1, 5), st.integers(8, 60), st.integers(0, 99))
-@settings(max_examples=25)
-def test_the_ends_of_a_row_are_what_the_sort_has(program: str, dtype: str, k: int, rows: int,
-                                                 n: int, seed: int) -> None:
+def drawn(dtype: str, rows: int, n: int, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     limits = np.iinfo(dtype) if "int" in dtype else None
     values = SPECIAL if limits is None else (limits.min, limits.max, 0, 1, 2, 3)
-    x = jnp.asarray(np.asarray(values)[rng.integers(0, len(values), (rows, n))], dtype=dtype)
+    return jnp.asarray(np.asarray(values)[rng.integers(0, len(values), (rows, n))], dtype=dtype)
+
+
+@given(st.sampled_from(sorted(PROGRAMS)), st.sampled_from(DTYPES), st.integers(2, 4),
+       st.integers(1, 5), st.integers(16, 60), st.integers(0, 99), st.booleans())
+@settings(max_examples=25)
+def test_the_ends_of_a_row_are_what_the_sort_has(program: str, dtype: str, k: int, rows: int,
+                                                 n: int, seed: int, is_remote: bool) -> None:
+    x = drawn(dtype, rows, n, seed)
     fn = before(lambda x: PROGRAMS[program](x, k), x)
-    selected = select_from_sort(fn, Target("cpu", kind="gpu"), is_remote=True)
-    assert not any(n.op is ops.SORT for n in toposort(selected.src))
+    with mock.patch.object(tuning, "SHORT_ROW", 16), \
+            mock.patch.object(tuning, "SELECT_STEP_INSTRUCTIONS", 0):
+        selected = select_from_sort(fn, Target("cpu", kind="gpu" if is_remote else "cpu"),
+                                    is_remote)
+    assert all(n.arg.selects for n in toposort(selected.src) if n.op is ops.SORT and
+               n.src[0].shape[-1] > k)
+    for a, b in zip(evaluated(selected, x), evaluated(fn, x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@given(st.sampled_from(sorted(PROGRAMS)), st.sampled_from((*DTYPES, "uint8", "uint64", "bfloat16")),
+       st.integers(2, 9), st.integers(1, 3), st.integers(40, 700), st.integers(0, 99))
+@settings(max_examples=60)
+def test_its_program_is_what_the_sort_has(program: str, dtype: str, k: int, rows: int, n: int,
+                                          seed: int) -> None:
+    x = drawn(dtype, rows, n, seed)
+    def f(x: Any) -> Any:
+        return PROGRAMS[program](x, k)
+    got = fnx.jit(f)(x)
+    with override(device="interp"):
+        want = f(x)
+    for a, b in zip(fnx.tree.leaves(got), fnx.tree.leaves(want), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("f", [
+    fnx.grad(lambda x: (lax.top_k(x, 3)[0] * jnp.arange(1.0, 4)).sum()),
+    fnx.vmap(fnx.grad(lambda x: (jnp.sort(x)[:3] ** 2).sum())),
+    lambda x: fnx.jvp(lambda x: jnp.sort(x)[:, :3], (x,), (x * 2,))])
+def test_derivatives_select_once(f: Any) -> None:
+    x = jnp.asarray(np.random.default_rng(0).permutation(800).reshape(2, 400).astype("f4"))
+    fn = before(f, x)
+    selected = select_from_sort(fn, Target("cpu"), is_remote=False)
+    assert [n.arg.count for n in toposort(selected.src) if n.op is ops.SORT] == [3]
     for a, b in zip(evaluated(selected, x), evaluated(fn, x), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -77,12 +115,12 @@ def test_a_row_is_selected_from_only_while_that_is_cheaper() -> None:
         fn = before(lambda x: jnp.sort(x)[:, -k:], jnp.ones((rows, n)))
         return select_from_sort(fn, Target("cpu", vector_bits=256), is_remote=False) is not fn
     assert selects(1000, 10) and not selects(1000, 100)
-    assert selects(64, 6) and not selects(64, 30) and not selects(100, 2, rows=1)
+    assert selects(64, 6) and not selects(64, 30) and selects(100, 2, rows=1)
 
 
 def test_its_steps_have_the_line_of_the_sort() -> None:
     fn = before(lambda x: jnp.sort(x)[:, :3], jnp.ones((400, 64)))
-    selected = select_from_sort(fn, Target("cpu"), is_remote=False)
+    selected = select_from_sort(fn, Target("gpu", kind="gpu"), is_remote=True)
     scan, = [n for n in toposort(selected.src) if n.op is ops.SCAN]
     reductions = [n for n in toposort(scan.src[0].src) if n.op is ops.REDUCE]
     assert reductions and all(n.locs for n in reductions)
