@@ -1,6 +1,6 @@
 """The environment of every test: spec checks at each level, and a cache of its own.
 
-A run draws some of the cases of slow tests, a fourth of the examples of hypothesis and the files
+A run draws some of the cases of slow tests, a sixth of the examples of hypothesis and the files
 whose kernels LLVM optimizes, others each time. ``--all-cases`` runs and optimizes all of them.
 
 The object cache of a test run is one temporary directory that all workers of pytest-xdist share:
@@ -30,8 +30,8 @@ _OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
 _STATES: dict[tuple[str, str], Any] = {}  # of random generators of test modules, as imported
 _SEED = "seed_of_fnx_tests"  # what workers are told
 _OPTIMIZED = "tests/tiny", "tests/backends", "tests/attack"  # files whose kernels LLVM optimizes
-_SHARE = 4  # one of so many examples that a test asks for is drawn
-_FEW = 4  # but at least so many
+_SHARE = 6  # one of so many examples that a test asks for is drawn
+_FEW = 3  # but at least so many
 
 if _OWNER not in os.environ:  # before fnx is imported, as its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")

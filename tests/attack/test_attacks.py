@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name, options", [
     ("interrupts", ("--seconds", "5")), ("cache", ("--seconds", "4")),
     *[("instants", ("--seconds", "4", "--part", f"{i}/4")) for i in range(1, 5)],

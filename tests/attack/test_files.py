@@ -12,7 +12,7 @@ from tests.attack import entries, files, mutants
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("seed", range(15))
 def test_a_mutant_is_refused_or_safe(seed: int) -> None:
     assert files.check(seed)
@@ -38,7 +38,7 @@ def test_a_kernel_that_reads_elsewhere_would_be_found(monkeypatch: pytest.Monkey
     assert any(map(is_found, kernels))
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_an_entry_of_the_cache_is_a_miss_or_right(seed: int) -> None:
     assert entries.check(seed)

@@ -7,6 +7,7 @@ import pytest
 from tests.attack import compositions, kernels, loops
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("seed", range(100, 108))
 def test_strip_mined_loops_are_the_python_programs(seed: int) -> None:
     with loops.portions_of(1 + seed % 3):

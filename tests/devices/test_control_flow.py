@@ -63,6 +63,7 @@ def check(f: Callable[..., Any], calls: Counter[str], *args: Any) -> int:
     return reads
 
 
+@pytest.mark.cases(2)
 def test_a_scan_of_1000_is_one_submit(calls: Counter[str], device: Any) -> None:
     def f(c: Any, w: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
@@ -77,11 +78,12 @@ def newton(x: Any, w: Any) -> Any:
     return lax.while_loop(lambda c: c[0] < 50, lambda c: (c[0] + 1, jnp.tanh(c[1] @ w)), (0, x))
 
 
+@pytest.mark.cases(2)
 def test_a_while_of_50_is_one_submit_and_one_read(calls: Counter[str]) -> None:
     check(newton, calls, np.ones((18, 18), np.float32), W)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 7, 200])
 def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
     def f(n: Any, x: Any, w: Any) -> Any:
@@ -98,7 +100,7 @@ def test_a_while_ends_where_it_should(device: Any, steps: int) -> None:
         fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("which", [-1, 0, 1, 2, 3])
 def test_a_switch_needs_no_read(calls: Counter[str], which: int) -> None:
     def f(i: Any, x: Any, w: Any) -> Any:
@@ -106,6 +108,7 @@ def test_a_switch_needs_no_read(calls: Counter[str], which: int) -> None:
     assert not check(f, calls, np.int32(which), W + 1, W)
 
 
+@pytest.mark.cases(2)
 def test_a_cond_in_a_scan_needs_no_read(calls: Counter[str]) -> None:
     def f(x: Any, w: Any) -> Any:
         def step(c: Any, i: Any) -> Any:
@@ -115,6 +118,7 @@ def test_a_cond_in_a_scan_needs_no_read(calls: Counter[str]) -> None:
     assert not check(f, calls, W, W)
 
 
+@pytest.mark.cases(2)
 def test_loops_in_loops(device: Any) -> None:
     def f(x: Any, w: Any) -> Any:
         def inner(c: Any) -> Any:
@@ -133,7 +137,7 @@ def test_loops_in_loops(device: Any) -> None:
     fnx.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(300, 305))
 def test_random_programs_are_the_python_programs(device: Any, seed: int) -> None:
     recorded = device.name == "cuda"  # its kernels run in the interpreter

@@ -29,6 +29,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield found
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("donate", [0, None], ids=["donated", "in turns"])
 def test_a_digits_step_is_one_launch(donate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[Any] = []
@@ -146,6 +147,7 @@ def _child(device: Any, x: Any, y: Any, f: Any) -> None:
     raise SystemExit(7 if not called and said >= 9 else f"{called} {said}")
 
 
+@pytest.mark.cases(2)
 def test_no_verb_is_called_in_a_forked_child(device: Any) -> None:
     f = fnx.jit(chain)
     x = jnp.asarray(np.ones(50, np.float32))

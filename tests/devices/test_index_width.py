@@ -55,7 +55,7 @@ def test_two_kernels_by_what_has_room() -> None:
     assert "index" in widths_of(large)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_both_compute(name: str, opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     f = FUNCTIONS[name]

@@ -18,6 +18,7 @@ SEED = int(os.environ.get("TEST_SEED", "9"))
 WORDS = 12
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("device", ["opencl", "webgpu"])
 def test_words_are_what_the_interpreter_says(device: str) -> None:
     found(device)

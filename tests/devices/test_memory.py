@@ -30,6 +30,7 @@ def piece(value: float) -> Any:
     return jnp.asarray(np.full(PIECE // 4, value, np.float32))
 
 
+@pytest.mark.cases(1)
 def test_beyond_it_the_error_says_what_is_in_use(small: Any) -> None:
     kept: list[Any] = []
     with pytest.raises(OutOfMemoryError, match=r"in use: \d+ of 1,0\d\d,\d\d\d") as why:
@@ -59,6 +60,7 @@ def test_the_error_has_the_lines_that_made_what_is_in_use(small: Any) -> None:
     del kept, x
 
 
+@pytest.mark.cases(1)
 def test_what_is_free_is_used_again(small: Any) -> None:
     f = fnx.jit(lambda x: x * 2 + 1)
     for i in range(20):

@@ -107,7 +107,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_jitted_function(name: str, opencl: DeviceBase) -> None:
     got, want = on_both(FUNCTIONS[name], X, W)
@@ -300,6 +300,7 @@ def digits_losses(steps: int, donate: Any, after: Any = None, epoch: int = 1 << 
     return losses
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("donate", [0, None], ids=["donated", "in turns"])
 def test_a_digits_step_is_one_enqueue_and_one_copy(donate: Any, opencl: Any,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:

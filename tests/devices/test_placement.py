@@ -35,6 +35,7 @@ def test_devices_by_name(there: Any) -> None:
         fnx.devices("tpu")
 
 
+@pytest.mark.cases(1)
 def test_what_is_computed_of_placed_arrays_is_there(there: Any) -> None:
     x, z = fnx.device_put(A, there), jnp.asarray(A)
     assert x.committed and x.device is there and x.devices() == {there} and not z.committed

@@ -23,6 +23,7 @@ def device(request: pytest.FixtureRequest) -> Any:
         yield device
 
 
+@pytest.mark.cases(1)
 def test_a_call_on_a_device_gives_its_kernels(device: Any) -> None:
     f = fnx.jit(lambda x: jnp.exp(x @ x))
     x = jnp.ones((N, N)) / N
@@ -39,6 +40,7 @@ def test_a_call_on_a_device_gives_its_kernels(device: Any) -> None:
     assert len(seen.runs) == len({run.start for run in seen.runs})  # nothing is recorded afterwards
 
 
+@pytest.mark.cases(1)
 def test_each_turn_of_a_loop_is_counted(device: Any) -> None:
     f = fnx.jit(lambda x: lax.fori_loop(0, 5, lambda i, x: jnp.sin(x @ x), x))
     seen = fnx.profile(f)(jnp.ones((N, N)))

@@ -49,6 +49,7 @@ def normal(*shape: int) -> Any:
     return fnx.numpy.asarray(values.astype("float32"))
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_product_under_tiles_of_groups(device: str, shape: tuple[int, int, int]) -> None:

@@ -41,7 +41,7 @@ def never(*args: Any) -> Any:
     raise AssertionError("the bytes went through an array of the host")
 
 
-@pytest.mark.cases(13)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("nbytes", [0, 1, 3, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 2,
                                     (transfer.MAX_CHUNKS_AHEAD + 2) * CHUNK + 5])
 def test_any_number_of_bytes_arrives(nbytes: int, pair: Any, monkeypatch: pytest.MonkeyPatch
@@ -59,6 +59,7 @@ def test_any_number_of_bytes_arrives(nbytes: int, pair: Any, monkeypatch: pytest
     np.testing.assert_array_equal(np.asarray(fnx.device_put(y, source.name)), value)
 
 
+@pytest.mark.cases(3)
 def test_what_writes_over_the_source_comes_behind(pair: Any) -> None:
     source, to = pair
     again = fnx.jit(lambda x: x * 2 + 1, donate_argnums=0)
@@ -155,7 +156,7 @@ def test_a_fault_of_the_source_is_its_own(pair: Any, monkeypatch: pytest.MonkeyP
         assert (np.asarray(placed(device, np.ones(3, np.float32)) + 1) == 2).all()
 
 
-@pytest.mark.cases(14)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("nbytes", [0, 3, 4 * CHUNK, 9 * CHUNK + 4])
 def test_values_set_out_for_the_host(nbytes: int, pair: Any, monkeypatch: pytest.MonkeyPatch
                                      ) -> None:

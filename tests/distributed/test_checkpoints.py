@@ -50,6 +50,7 @@ def test_other_leaves_in_another_process_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "x.shards").exists()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_kill_leaves_a_checkpoint_whole(seed: int) -> None:
     assert kill(seed)[1] == ""

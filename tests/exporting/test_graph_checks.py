@@ -123,7 +123,7 @@ def _put_in(fields: Any, at: int, number: int) -> None:
         nodes[at + 1][2][0] = at
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_by_its_node(name: str) -> None:
     whole, change, message = FAULTS[name]
@@ -280,7 +280,7 @@ CASES: dict[str, Callable[[], bytes]] = {
 SECONDS, BYTES = 6e-5, 120  # per byte of the file
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_costs_at_most_so_many_times_its_size(name: str) -> None:
     data = CASES[name]()

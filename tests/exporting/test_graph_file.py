@@ -51,6 +51,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.cases(9)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_comes_back(name: str, tmp_path: Path) -> None:
     f = FUNCTIONS[name]

@@ -30,7 +30,7 @@ def printed() -> dict[str, str]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_prints_what_it_prints_on_jax(printed: dict[str, str], name: str) -> None:
     assert equal(printed[name], GOLDEN[name]), f"{printed[name]}\n---- JAX:\n{GOLDEN[name]}"

@@ -152,7 +152,7 @@ SINGULAR = {
 }
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", SINGULAR)
 def test_a_branch_that_is_singular_for_other_lanes(name: str) -> None:
     f, bad = SINGULAR[name]

@@ -252,7 +252,7 @@ def mismatches(f: Make, meaning: Callable[..., Any], points: Sequence[Sequence[f
     return bad
 
 
-@pytest.mark.cases(35)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("name", sorted(UNARY))
 def test_unary(name: str) -> None:
     bad = mismatches(rows()[name].build, UNARY[name], [(x,) for x in POINTS], (1,),
@@ -260,7 +260,7 @@ def test_unary(name: str) -> None:
     assert not bad, "\n".join(bad)
 
 
-@pytest.mark.cases(56)
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("direction", DIRECTIONS, ids=str)
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_binary(name: str, direction: tuple[int, int]) -> None:

@@ -135,7 +135,7 @@ def test_many_kernels_are_derived() -> None:
     assert sum(check(seed) for seed in range(8)) >= 3
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_gradients_batch_and_nest(seed: int) -> None:
     with override(x64=True):

@@ -145,7 +145,7 @@ def test_lanes_are_the_python_programs(seed: int) -> None:
                                atol=1e-4)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_gradients_are_differences(seed: int) -> None:
     """Along a direction, in float64, at points where no branch condition is near its threshold."""

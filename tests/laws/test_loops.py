@@ -276,6 +276,7 @@ def test_a_carry_that_becomes_what_all_steps_share() -> None:
     check(Program(looped, unrolled, [np.float64(0.7), np.float64(0.4)]), 3)
 
 
+@pytest.mark.cases(9)
 @pytest.mark.parametrize("seed", range(15))
 def test_nested_loops(seed: int) -> None:
     rng = random.Random(seed)
@@ -309,6 +310,7 @@ def test_while(seed: int, leaf: int, places: int, first: int, monkeypatch: pytes
     clear_caches()
 
 
+@pytest.mark.cases(23)
 @pytest.mark.parametrize("seed", range(100, 112))
 @pytest.mark.parametrize("draw", [lambda rng: scanned(rng, 1), lambda rng: chosen(rng, 1),
                                   lambda rng: repeated(rng, rng.randint(0, 9))],

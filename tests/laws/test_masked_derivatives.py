@@ -72,7 +72,7 @@ def test_powers(n: float, as_data: bool, word: str, way: str) -> None:
     _check(lambda x: x ** exponent, word, way)
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", SINGULAR)
 @given(WORDS, WAYS)
 @example("rrr", "eager")

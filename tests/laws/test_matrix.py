@@ -52,7 +52,7 @@ def test_structural_functions(case: Case) -> None:
     check([case], [(0, word) for word in words(1) + words(2)], "interp")
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("row", range(4))
 def test_distributions(row: int) -> None:
     """One composition for each distribution."""

@@ -41,7 +41,7 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((routine, options) for options in OPTIONS.get(routine, [()]))
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(("routine", "options"), [*cases()])
 def test_kernels_compute_what_the_interpreter_does(routine: str, options: tuple[str, ...]) -> None:
     for dtype, tolerance in (("f4", 3e-4), ("f8", 1e-12), ("c8", 3e-4), ("c16", 1e-12)):

@@ -168,6 +168,7 @@ def _body(inputs: Sequence[Any], outputs: Sequence[Any], nodes: Sequence[Any]) -
     return helper.make_graph(nodes, "body", [info(*i) for i in inputs], [info(*o) for o in outputs])
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("seed", [{}, {"seed": 3.0}], ids=["key", "seed"])
 @pytest.mark.parametrize("loop", ["Scan", "Loop"])
 def test_random_nodes_draw_anew_in_each_iteration(loop: str, seed: dict[str, float]) -> None:
@@ -187,6 +188,7 @@ def test_random_nodes_draw_anew_in_each_iteration(loop: str, seed: dict[str, flo
     assert rows.shape == (4, 2) and len(np.unique(rows)) == 8
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_a_region_far_larger_than_its_image_is_summed_over_the_image(mode: str) -> None:
     m = model([node("RoiAlign", "x r b", "y", mode=mode)], {"x": [1, 2, 6, 8], "r": [1, 4]}, ["y"],

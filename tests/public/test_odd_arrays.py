@@ -89,7 +89,7 @@ def plain(x: Any) -> Any:
     return data.astype(narrow.get(data.dtype.name, data.dtype.newbyteorder("=")))
 
 
-@pytest.mark.cases(12)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("kind", TAKEN)
 def test_odd_arrays_mean_their_values(kind: str) -> None:
     for way, (ours, theirs) in WAYS.items():
@@ -123,7 +123,7 @@ def test_odd_arrays_are_saved_as_their_values(ending: str, tmp_path: Path) -> No
         np.testing.assert_array_equal(np.asarray(found[kind]), plain(x), kind)
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shape", [(2**45,), (2**40, 2**40), (2**62, 4), (3, 2**63), (2**20,) * 4])
 def test_huge_shapes_are_refused_or_cost_nothing(shape: tuple[int, ...]) -> None:
     """They are refused where an array of that shape would have to be stored."""

@@ -13,6 +13,7 @@ import fnx
 from tests.public.generated import FAMILIES, RECORDED, modules
 
 
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_as_jax_does(family: str) -> None:
     cases, check = modules()

@@ -530,6 +530,7 @@ def test_sums_behind_members_are_read_over(tmp_path: Path) -> None:
         "a": [0, 1, 2, 3], "b": list(range(9))}
 
 
+@pytest.mark.cases(1)
 def test_any_damage_is_refused_or_harmless(path: Path) -> None:
     """Bytes that are flipped, cut off, inserted or doubled: an fnx error, or the same values."""
     tree = {"w": jnp.arange(40.0).reshape(5, 8), "flag": jnp.asarray([True, False]),

@@ -97,6 +97,7 @@ def test_imaginary_parts_that_a_real_result_cannot_have_are_ignored() -> None:
     assert np.isfinite(np.asarray(jnp.fft.irfft(jnp.asarray(z), 8))).all()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("norm", [None, "ortho"])
 def test_cosine_transforms(norm: str | None) -> None:
     for n in (1, 2, 3, 7, 12):

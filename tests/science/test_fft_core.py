@@ -44,6 +44,7 @@ def values(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
+@pytest.mark.cases(9)
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 11, 13, 15, 16, 17, 24, 60, 77, 128, 169, 210,
                                256, 509, 1000, 1536, 2040, 4096, 16384])
 def test_lengths(n: int) -> None:
@@ -65,6 +66,7 @@ def test_any_axis(shape: list[int], axis: int, inverse: bool, wide: bool) -> Non
         assert error(found, reference(x, axis, inverse)) < (2e-15 if wide else 5e-7)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_is_as_accurate_as_pocketfft(dtype: str) -> None:
     """scripts/fft_accuracy.py measures all lengths."""

@@ -24,6 +24,7 @@ POINTS = RNG.uniform(-9, 14, (2, 60)).astype(np.float32)
 OF_SCIPY = {"constant": "grid-constant", "wrap": "grid-wrap"}
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("mode", ["constant", "nearest", "wrap", "mirror", "reflect"])
 @pytest.mark.parametrize("order", [0, 1])
 def test_images(mode: Any, order: int) -> None:
@@ -35,6 +36,7 @@ def test_images(mode: Any, order: int) -> None:
     np.testing.assert_array_equal(jitted(IMAGE, POINTS), found)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("mode", ["constant", "mirror"])
 def test_derivatives_of_images(mode: Any, float64: None) -> None:
     points = RNG.uniform(-2, 7, (2, 7))
@@ -75,6 +77,7 @@ def test_multilinear_functions_are_reproduced(seed: int, rank: int, components: 
     assert np.isnan(np.asarray(inside).reshape(10, -1)).all(1).tolist() == outside.tolist()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("method", ["linear", "nearest"])
 def test_grids(method: Any) -> None:
     axes = [np.asarray([0.0, 1.0, 4.0]), np.asarray([-1.0, 0.5, 2.0, 3.0])]

@@ -58,6 +58,7 @@ def test_quadratics_of_any_size(n: int, seed: int) -> None:
     np.testing.assert_allclose(A @ np.asarray(found.x), b, atol=2e-2)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_jit_and_vmap(method: str) -> None:
     def solve(start: Any) -> Any:

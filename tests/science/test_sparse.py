@@ -32,7 +32,7 @@ def close(found: Any, want: Any) -> None:
 A, B, V, D = numbers(4, 5), numbers(4, 5), numbers(5), numbers(5, 3)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("n_batch, n_dense", LAYOUTS)
 def test_operations_of_every_layout(n_batch: int, n_dense: int) -> None:
     a, b = [BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense) for x in (A, B)]
@@ -106,6 +106,7 @@ def test_transforms() -> None:
     close(fnx.jit(lambda x: BCOO.fromdense(x, nse=20) @ V)(A), A @ V)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("n_batch", [0, 1])
 def test_compressed_rows(n_batch: int) -> None:
     x = numbers(*(2,) * n_batch, 4, 5)
@@ -188,7 +189,7 @@ def test_transposes(axes: tuple[int, ...]) -> None:
     close(BCOO.fromdense(x).transpose(axes), x.transpose(axes))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("n_batch, n_dense", LAYOUTS[:3])
 def test_functions_of_dense_arrays(n_batch: int, n_dense: int) -> None:
     a, b = [BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense) for x in (A, B)]

@@ -68,7 +68,7 @@ def test_spherical_harmonics(float64: None) -> None:
     np.testing.assert_allclose(large[0], scipy.special.sph_harm_y(200, 150, 1.1, 0.3), rtol=1e-10)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("dimensions", [1, 2])
 @pytest.mark.parametrize("bandwidth", [None, "silverman", 0.5])
 def test_density_estimates(dimensions: int, bandwidth: Any, float64: None) -> None:

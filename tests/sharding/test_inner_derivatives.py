@@ -20,6 +20,7 @@ GOLDEN: dict[str, Any] = json.loads((Path(__file__).resolve().parents[1] / "gold
                                      "shard_derivatives.json").read_text())
 
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("name", inner_derivatives.PROGRAMS)
 def test_a_derivative_inside(name: str) -> None:
     np.testing.assert_allclose(inner_derivatives.run(fnx, name), GOLDEN[name], rtol=2e-4, atol=2e-5)

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], P]] = {
 }
 
 
-@pytest.mark.cases(24)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("name", CASES)
 def test_results_follow_their_arguments(name: str, mesh: Mesh) -> None:
     f, spec = CASES[name]

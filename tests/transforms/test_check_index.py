@@ -71,6 +71,7 @@ def called(f: Callable[..., Any]) -> Any:
                     fnx.ShapeDtypeStruct(i.shape, x.dtype))
 
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("f", PUBLIC + KERNELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 def test_an_index_outside_is_named(f: Any, jitted: bool) -> None:

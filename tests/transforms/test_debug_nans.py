@@ -89,6 +89,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
 }
 
 
+@pytest.mark.cases(14)
 @pytest.mark.parametrize("name", CASES)
 def test_the_origin_is_named(name: str) -> None:
     f, args, said = CASES[name]

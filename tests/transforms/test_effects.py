@@ -276,6 +276,7 @@ with fnx.disable_jit({not traced}):
     assert traced or "api_boundary.py" not in printed
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_progress(reverse: bool, capsys: pytest.CaptureFixture[str]) -> None:
     def cell(c: Any, x: Any) -> Any:

@@ -168,6 +168,7 @@ def test_lanes_that_have_ended_have_no_effects() -> None:
     assert log.taken() == [(1.0,), (2.0,), (3.0,), (2.0,), (4.0,), (4.0,)]
 
 
+@pytest.mark.cases(1)
 def test_lanes_in_loops_in_branches() -> None:
     """A print in a scan in a branch that depends on the batch element."""
     log = Log()

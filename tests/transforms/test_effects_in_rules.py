@@ -68,6 +68,7 @@ def chain(x: Any) -> Any:
 BACK = [("b fwd", 6.0), ("b x", 6.0), ("b ct", 1.0), ("a x", 1.0), ("a ct", 6.0)]
 
 
+@pytest.mark.cases(14)
 @pytest.mark.parametrize("g", [
     fnx.grad(chain), fnx.jit(fnx.grad(chain)), fnx.grad(fnx.jit(chain)), fnx.jacrev(chain),
     lambda x: fnx.value_and_grad(chain)(x)[1], lambda x: fnx.vjp(chain, x)[1](1.0)[0],

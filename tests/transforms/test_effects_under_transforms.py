@@ -38,7 +38,7 @@ ONCE = {
 }
 
 
-@pytest.mark.cases(42)
+@pytest.mark.cases(22)
 @pytest.mark.parametrize("name", ONCE)
 @pytest.mark.parametrize("outer", [lambda f: f, fnx.jit], ids=["eager", "jit"])
 def test_once_under(name: str, outer: Any) -> None:

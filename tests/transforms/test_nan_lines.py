@@ -56,7 +56,7 @@ def check_step(f: Any, path: Path, line: int, loop: str) -> None:
         assert step.loops[-1].number == at, step
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_line_of_a_derivative(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
@@ -69,7 +69,7 @@ def test_the_line_of_a_derivative(seed: int, tmp_path: Path) -> None:
         check_step(g, path, line, loop)
 
 
-@pytest.mark.cases(12)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_line_of_a_value(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "program.py"

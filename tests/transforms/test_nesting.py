@@ -36,7 +36,7 @@ def deep() -> Any:
     return f
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_many_calls_that_are_traced_already(deep: Any, way: str) -> None:
     """Later stages do not recurse."""

@@ -85,7 +85,7 @@ def test_what_is_made_of_a_tuple_may_know_arrays() -> None:
         jnp.ones(2) @ (1, 2)
 
 
-@pytest.mark.cases(30)
+@pytest.mark.cases(17)
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("kind", ["array", "NumPy data", "another"])
 def test_operators_of_what_stands_for_an_array(name: str, kind: str) -> None:

@@ -68,6 +68,7 @@ def test_structures(k: int) -> None:
     assert again.unflatten(leaves) == structure.unflatten(leaves)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("depth", [1, 1100])
 def test_pullbacks(depth: int) -> None:
     def f(x: Any) -> Any:

@@ -35,6 +35,7 @@ def test_linearize_is_jvp_at_a_point() -> None:
     close(push(*[2 * t for t in along]), fnx.tree.map(lambda t: 2 * t, want[1]))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("of", [fnx.linearize, fnx.vjp])
 def test_linear_maps_are_arrays(of: Any) -> None:
     """They pass through jit and vmap, as functions and as arguments, and can be reused."""
@@ -121,7 +122,7 @@ LINEAR: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.cases(26)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("wrap", [lambda f: f, fnx.jit], ids=["", "jit"])
 @pytest.mark.parametrize("name, f, like", LINEAR, ids=[c[0] for c in LINEAR])
 def test_a_transpose_turns_a_product_around(name: str, f: Any, like: Any, wrap: Any) -> None:

@@ -209,7 +209,8 @@ def resolve_slot(memory: UOp, iteration: Mapping[int, int]) -> op_args.Slot:
 
 def possible_slots(memory: UOp) -> list[op_args.Slot]:
     """Return all SLOTs that an operand of a command refers to in some iteration."""
-    return [n.arg for n in toposort([memory]) if n.op is ops.SLOT]
+    return [memory.arg] if memory.op is ops.SLOT else \
+        [n.arg for n in toposort([memory]) if n.op is ops.SLOT]
 
 
 def max_bindings(memory: Sequence[UOp]) -> int:

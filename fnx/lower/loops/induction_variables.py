@@ -72,7 +72,7 @@ class _CounterRewriter:
     def after(self, command: UOp, counts: CountedMemories,
               trips: tuple[int, ...]) -> CountedMemories:
         """Return the counts that hold after a command."""
-        for memory, written, inner in memory_uses(commands([command]), trips):
+        for memory, written, inner in memory_uses(commands([command]), trips) if counts else ():
             for arg in accessors.possible_slots(memory) if written else ():
                 low, high = span_of(arg, self.depth, inner)
                 counts = tuple([c for c in counts if arg.kind != "arena"

@@ -25,19 +25,19 @@ Trips = tuple[int, ...]  # trip counts of the loops around a command
 
 def memory_uses(node: UOp, trips: Trips) -> Iterator[tuple[UOp, bool, Trips]]:
     """Yield (memory, whether a kernel writes it, trip counts of the loops around) for commands."""
-    return ((memory, nbytes > 0, inner) for memory, nbytes, inner in _written_memory(node, trips))
+    return ((memory, writer is not None, inner) for memory, writer, inner in _uses(node, trips))
 
 
-def _written_memory(node: UOp, trips: Trips) -> Iterator[tuple[UOp, int, Trips]]:
-    """As ``memory_uses``, with the number of bytes that a kernel writes at most."""
+def _uses(node: UOp, trips: Trips) -> Iterator[tuple[UOp, tuple[UOp, int] | None, Trips]]:
+    """As ``memory_uses``, with the kernel that writes the memory and its slot there, or None."""
     written = accessors.written_slots(node.src[0]) if node.op is ops.EXEC else set()
     for i, s in enumerate(node.src):
         if s.op in (ops.SLOT, ops.SWAP):
-            yield s, _written_bytes(node.src[0], i - 1, s) if i - 1 in written else 0, trips
+            yield s, (node.src[0], i - 1) if i - 1 in written else None, trips
         elif s.op is ops.CMD_LOOP:
-            yield from _written_memory(s, (*trips, s.arg.trips or 0))
+            yield from _uses(s, (*trips, s.arg.trips or 0))
         elif s.op in (ops.COMMANDS, ops.BRANCH, ops.EXEC):
-            yield from _written_memory(s, trips)
+            yield from _uses(s, trips)
 
 
 def _written_bytes(kernel: UOp, slot: int, memory: UOp) -> int:
@@ -100,10 +100,11 @@ def use_single_buffers(node: UOp, depth: int, apply_schedule: ApplySchedule) -> 
     *test, body = [rewrite_body(s, depth + 1) if s.op is ops.COMMANDS else s for s in node.src]
     tail_of_pair: dict[tuple[UOp, UOp], int] = {}  # with the bytes after the last written one
     unit_trips = (1,) * (depth + 1)
-    for memory, written, trips in _written_memory(body, unit_trips):
-        tail_bytes = _least_bytes(memory) - written
-        for pair in _even_odd(memory, depth, trips) if written else ():
-            tail_of_pair[pair] = min(tail_bytes, tail_of_pair.get(pair, tail_bytes))
+    for memory, writer, trips in _uses(body, unit_trips):
+        if writer is not None and memory.op is ops.SWAP:
+            tail_bytes = _least_bytes(memory) - _written_bytes(*writer, memory)
+            for pair in _even_odd(memory, depth, trips):
+                tail_of_pair[pair] = min(tail_bytes, tail_of_pair.get(pair, tail_bytes))
     if any((b, a) in tail_of_pair for a, b in tail_of_pair):
         raise NotFusable("a carry whose two buffers are written in one step")
     *test, body = [read_first_buffer(s, depth) for s in (*test, body)]

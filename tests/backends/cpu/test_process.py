@@ -75,6 +75,7 @@ def test_a_first_ctrl_c_leaves_the_wait_and_nothing_else():
     assert done.returncode == 0
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("pause", [0.3, 2.5])
 def test_a_second_ctrl_c_soon_or_behind_the_same_work_aborts_it(pause):
     done = script(f"""
@@ -261,6 +262,7 @@ def test_multiprocessing_children_exit_cleanly():
     assert done.returncode == 0
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("repeats", [50, 5000, 1_000_000])
 def test_exit_with_work_in_flight(repeats):
     done = script(f"""
@@ -296,6 +298,7 @@ def test_exit_while_llvm_runs():
     assert (done.stdout, done.stderr, done.returncode) == ("prepared\n", "", 0)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("run", range(3))
 def test_exit_while_daemon_threads_trace_compile_and_run(run):
     done = script(f"""
@@ -354,7 +357,7 @@ def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space")
 @pytest.mark.parametrize("flight", [0, 1 << 40])
 def test_dropped_results_are_garbage_before_memory_is_refused(flight):
-    """Scaled down: results of 40 MB under 1.6 GB, with and without a bound on work in flight."""
+    """Scaled down: twelve results of 40 MB fit, with and without a bound on work in flight."""
     done = script(f"""
         import resource
         import fnx, fnx.numpy as jnp
@@ -364,11 +367,11 @@ def test_dropped_results_are_garbage_before_memory_is_refused(flight):
         f(x).block_until_ready()
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (500 << 20), resource.RLIM_INFINITY))
-        for _ in range(100):
+        for _ in range(40):
             f(x)
         kept = []
         try:
-            for _ in range(100):
+            for _ in range(40):
                 kept.append(f(x))
             print("too much fits")
         except MemoryError as e:
@@ -380,6 +383,7 @@ def test_dropped_results_are_garbage_before_memory_is_refused(flight):
     assert done.stdout.split() == ["True"] * 4, done.stdout + done.stderr
 
 
+@pytest.mark.cases(3)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space")
 @pytest.mark.parametrize("left", [5, 100, 160, 200, 250, 290, 330, 400])
 def test_little_address_space_is_an_error_or_enough(left):

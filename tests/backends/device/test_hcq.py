@@ -49,6 +49,7 @@ def test_memory_of_parts_comes_back_with_the_last_of_them():
     assert CPU.allocate(plan)[0].ptr == address
 
 
+@pytest.mark.cases(1)
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.sets(st.integers(0, 39)), st.booleans(), st.booleans()),
                 min_size=1, max_size=12))

@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }
 
 
-@pytest.mark.cases(9)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 def test_kernels_of_a_level_mean_what_the_interpreter_says(level: str, name: str, dtype: str
@@ -119,6 +119,7 @@ def test_kernels_of_a_level_mean_what_the_interpreter_says(level: str, name: str
                                        rtol=tolerance[dtype], atol=tolerance[dtype] * 4)
 
 
+@pytest.mark.cases(1)
 def test_programs_of_a_level_mean_the_same_in_every_way(level: str) -> None:
     counts, wrong = attack(first=31_000 + 100 * LEVELS.index(level), count=5, seconds=20)
     assert not wrong
@@ -169,6 +170,7 @@ def test_changing_the_level_compiles_again() -> None:
 # ---- other architectures -----------------------------------------------------------------------
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("target", [NEON, *[binding.host_target(name) for name in FORCED]],
                          ids=["neon", *FORCED])
 def test_all_kernels_compile_and_call_nothing(target: Target) -> None:

@@ -202,7 +202,7 @@ def of_blocks(fn: UOp) -> list[UOp]:
             and n.arg.name.startswith(("online", "blocks"))]
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("f", [*MASKED, window, by_einsum], ids=lambda f: f.__name__)
 def test_masks_are_computed_where_they_are_read_and_leave_blocks_out(f: Function) -> None:
     for function, args in ((f, OPERANDS[:3]), (attended(f), OPERANDS)):
@@ -233,7 +233,7 @@ def seeing(f: Function) -> Function:
     return lambda q, k, v, g, seen: attended(lambda q, k, v: f(q, k, v, seen))(q, k, v, g)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("f, device", [(where_seen, "cpu"), (where_hidden, "interp")])
 @pytest.mark.parametrize("name", DATA)
 def test_masks_that_are_data_end_loops_behind_what_they_leave(
@@ -311,7 +311,7 @@ def test_of_heads_that_workers_share_they_are_one_kernel(f: Function, device: st
     agree(attended(f), HEADS, device, 1e-5)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("t, s, d", [(100, 96, 8), (7, 130, 3), (131, 33, 16), (70, 41, 20),
                                      (1, 90, 8), (90, 1, 8), (36, 1025, 5)])
 def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
@@ -339,7 +339,7 @@ def test_one_kernel_is_finite_where_two_are(
         np.testing.assert_allclose(got, want, 1e-5, 1e-5)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("t, s, d, e", [(100, 100, 8, 8), (7, 130, 3, 5), (131, 33, 16, 1),
                                         (70, 70, 20, 33), (1, 90, 8, 8)])
 def test_lengths_that_divide_nothing(t: int, s: int, d: int, e: int) -> None:

@@ -81,6 +81,7 @@ def test_they_change_no_bit(m: int, kk: int, n: int, relu: bool) -> None:
         assert of_ahead.count(ops.SYNC) == lines.count(ops.SYNC) - double
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_fragments_of_matrix_units_too(transposed: bool) -> None:
     m, kk, n = 64, 96, 64

@@ -45,6 +45,7 @@ def kernels(f: Any, kind: str) -> tuple[list[str], list[Any]]:
         return names, [np.asarray(y) for y in fnx.tree.leaves(jitted(A, B, C))]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("f, kind", [
     (product, "prologue"), (product, "epilogue"), (centred, "row"), (joined, "concat"),
     (read_twice, "recompute"), (loop, "fuse_loop_into_kernel"), (product, "all")])

@@ -28,7 +28,7 @@ FIT = _script()
 k = SimpleNamespace(**FIT.held())
 
 
-@pytest.mark.cases(24)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("fit", FIT.FITS, ids=lambda fit: fit.name)
 def test_polynomials_have_their_error_bounds(fit: Any) -> None:
     c = getattr(k, fit.name)

@@ -45,18 +45,27 @@ def newton(a: fnx.Array) -> fnx.Array:
     return lax.while_loop(goes_on, step, (a, jnp.zeros_like(a)))[0]
 
 
-@pytest.mark.cases(1)
+def reverse(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return fnx.grad(f)
+
+
+def forward(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda a: fnx.jvp(f, (a,), (1.0,))[1]
+
+
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("a", [0.5, 2.0, 100.0])
-def test_orders_1_to_3_of_newtons_square_root(a: float) -> None:
-    reverse, forward = fnx.grad(newton), lambda a: fnx.jvp(newton, (a,), (1.0,))[1]
+@pytest.mark.parametrize("modes", [
+    (reverse,), (forward,), (reverse, reverse), (forward, reverse), (reverse, forward),
+    (forward, reverse, forward)])
+def test_orders_1_to_3_of_newtons_square_root(modes: tuple[Callable[..., Any], ...],
+                                              a: float) -> None:
+    derivative: Callable[[Any], Any] = newton
+    for mode in modes:
+        derivative = mode(derivative)
     first = 0.5 / math.sqrt(a)
-    second, third = -first / (2 * a), 3 * first / (4 * a * a)
-    np.testing.assert_allclose(reverse(a), first, rtol=1e-12)
-    np.testing.assert_allclose(forward(a), first, rtol=1e-12)
-    np.testing.assert_allclose(fnx.grad(reverse)(a), second, rtol=1e-11)
-    np.testing.assert_allclose(fnx.grad(forward)(a), second, rtol=1e-11)
-    np.testing.assert_allclose(fnx.jvp(reverse, (a,), (1.0,))[1], second, rtol=1e-11)
-    np.testing.assert_allclose(fnx.jvp(fnx.grad(forward), (a,), (1.0,))[1], third, rtol=1e-9)
+    want = (first, -first / (2 * a), 3 * first / (4 * a * a))[len(modes) - 1]
+    np.testing.assert_allclose(derivative(a), want, rtol=(1e-12, 1e-11, 1e-9)[len(modes) - 1])
 
 
 def test_a_fixed_point_has_the_derivative_of_its_equation() -> None:
@@ -128,6 +137,7 @@ def test_a_million_steps_save_64_states() -> None:
     assert max(states) <= revolve.MAX_SNAPSHOTS and revolve.MAX_SNAPSHOTS + revolve.BLOCK <= 64
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("n", [20, 2000])
 def test_the_plan_of_a_while_holds_64_states(n: int) -> None:
     """Plus the one being computed, and its cotangent."""
@@ -229,6 +239,7 @@ SINGULAR: dict[str, Callable[[Any], Any]] = {
                                lambda v: jnp.sqrt(-v).max(), x)}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("loop", SINGULAR)
 def test_no_mask_of_zeros_goes_over_a_loops_border(loop: str) -> None:
     """Roots inside and outside of loops have masks, each within its own body."""
@@ -288,6 +299,7 @@ def test_residuals_of_branches_share_places() -> None:
 # ---- effects ----------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("loop", ["while", "scan", "segments", "cond"])
 def test_effects_are_silent_where_steps_are_run_again(loop: str) -> None:
     seen: list[float] = []

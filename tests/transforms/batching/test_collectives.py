@@ -82,7 +82,7 @@ def test_another_vmap_around_or_inside(name: str) -> None:
         jnp.moveaxis(xs, 0, -1).swapaxes(0, 1)), jnp.moveaxis(want, 0, -1).swapaxes(0, 1))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_derivatives_inside_and_outside(name: str) -> None:
     """Inside vmap, each element differentiates the sum of all elements' results with respect to its
@@ -285,7 +285,7 @@ AROUND: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", AROUND)
 def test_inside_bodies_for_several_sizes_and_in_derivatives(name: str) -> None:
     def f(x: Any) -> Any:

@@ -39,7 +39,7 @@ def same(got: Any, want: Any, path: str) -> None:
         assert got == want, path
 
 
-@pytest.mark.cases(12)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", RECORDED["programs"])
 def test_as_jax(name: str) -> None:
     same(programs.flat(programs.PROGRAMS[name](LIB)), RECORDED["programs"][name], name)

@@ -134,7 +134,7 @@ def solved(a: Any, b: Any) -> Any:
     return fnx.lax.custom_linear_solve(lambda x: a @ x, b, eliminate, eliminate)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_linear_solve_reaches_the_matrix_and_the_right_side(mode: str) -> None:
     b = X[:3]
@@ -195,7 +195,7 @@ AROUND: dict[str, Callable[[Any], Any]] = {
         x[0] > 0.4, f, lambda x: x * 0.5, x))(jnp.stack([x, x[::-1]])).sum(0)}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("around", AROUND)
 def test_what_was_solved_by_iteration_is_transposed(around: str) -> None:
     def transposed(f: Any) -> Any:
@@ -212,6 +212,7 @@ def test_what_was_solved_by_iteration_is_transposed(around: str) -> None:
     np.testing.assert_allclose(transposed(wrap(solved))(x), transposed(wrap(plain))(x), 2e-5)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("solve", [cg, bicgstab, gmres])
 def test_solvers_are_linear_maps(solve: Any) -> None:
     a = jnp.asarray(SYMMETRIC)
@@ -222,6 +223,7 @@ def test_solvers_are_linear_maps(solve: Any) -> None:
             fnx.linear_transpose(wrong, X[:3])
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("solve", [cg, bicgstab, gmres])
 def test_derivatives_are_solved_to_a_tolerance_of_their_own(solve: Any) -> None:
     tiny = 1e-8

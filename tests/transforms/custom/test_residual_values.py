@@ -55,6 +55,7 @@ AROUND: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "twice": lambda f: lambda x: fnx.grad(lambda x: (x * fnx.grad(f)(x)).sum())(x)}
 
 
+@pytest.mark.cases(44)
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.parametrize("around", AROUND)
 def test_a_fwd_saves_numbers(name: str, around: str) -> None:

@@ -99,7 +99,9 @@ def test_in_loops_and_branches(f: Any) -> None:
                                    rtol=1e-5)
 
 
-def test_loops_that_read_a_tangent_in_each_step() -> None:
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("loop", ["while", "scan", "lanes"])
+def test_loops_that_read_a_tangent_in_each_step(loop: str) -> None:
     """The transpose of a rule passes no tangent to the backward pass of its loops."""
     def again(x: Any) -> Any:
         return fnx.lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, jnp.sin(x)),
@@ -108,13 +110,13 @@ def test_loops_that_read_a_tangent_in_each_step() -> None:
     def scanned(x: Any) -> Any:
         return fnx.lax.scan(lambda c, _: (c * jnp.sin(x), c), jnp.ones_like(x), None, length=3)[0]
 
-    for f in (again, scanned, fnx.vmap(again)):
-        ruled = fnx.custom_jvp(f)
-        ruled.defjvp(lambda primals, tangents, f=f: fnx.jvp(f, primals, tangents))
-        got, want = (fnx.grad(lambda x, g=g: g(x).sum())(X) for g in (ruled, f))
-        np.testing.assert_allclose(got, want, rtol=1e-6)
-        got, want = (fnx.jit(fnx.hessian(lambda x, g=g: g(x).sum()))(X) for g in (ruled, f))
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    f = {"while": again, "scan": scanned, "lanes": fnx.vmap(again)}[loop]
+    ruled = fnx.custom_jvp(f)
+    ruled.defjvp(lambda primals, tangents: fnx.jvp(f, primals, tangents))
+    got, want = (fnx.grad(lambda x, g=g: g(x).sum())(X) for g in (ruled, f))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    got, want = (fnx.jit(fnx.hessian(lambda x, g=g: g(x).sum()))(X) for g in (ruled, f))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 # ---- the rule decides, not the function ---------------------------------------------------------

@@ -34,6 +34,7 @@ def _loss(x: Any, w: Any) -> Any:
     return fnx.grad(lambda w: jnp.mean((jnp.tanh(x @ w) - x[:, :1]) ** 2))(w)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("f", "shapes", "dynamic"), [
     (_attention, [(1, 16)] * 3, {"q": {0: T}, "k": {0: T}, "v": {0: T}}),
     (_recurrent, [(1, 8), (0, 8, 8)], {"x": {0: T}}),

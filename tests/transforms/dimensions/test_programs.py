@@ -36,7 +36,7 @@ def _values(closed: ClosedFunction, function: Any, avals: list[Any]) -> list[Any
     return interp.apply(function, [*args, *captured])
 
 
-@pytest.mark.cases(29)
+@pytest.mark.cases(13)
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=5, deadline=None)
 @given(t=st.integers(1, 64), b=st.integers(1, 16))

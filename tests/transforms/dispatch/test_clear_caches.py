@@ -20,6 +20,7 @@ TRANSFORMED: list[tuple[Callable[[Callable[[Any], Any]], Callable[[Any], Any]], 
     (lambda f: lambda x: lax.cond(True, f, f, x), 1)]
 
 
+@pytest.mark.cases(9)
 @pytest.mark.parametrize("number", range(len(TRANSFORMED)))
 @pytest.mark.parametrize("calls", [1, 5])
 def test_all_is_traced_anew(number: int, calls: int) -> None:

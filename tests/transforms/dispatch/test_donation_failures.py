@@ -61,6 +61,7 @@ def without_gc() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("value", "warm", "stride"), [(SMALL, 8, 1), (SMALL, 1, 13), (LONG, 8, 7)],
                          ids=["launcher", "general path", "queued"])
 def test_wherever_it_is_interrupted(value: Any, warm: int, stride: int, without_gc: None) -> None:

@@ -76,6 +76,7 @@ def test_under_transforms_and_in_loops() -> None:
         np.testing.assert_allclose(f(x), plain(x), rtol=1e-6)
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_kernels_under_all_neighbours_give_the_same_bits(seed: int) -> None:
     writer = Writer(seed)

@@ -36,6 +36,7 @@ print(use.total, get_device("cpu").pool.stats()["held"])
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("program", "shape"), [
     ("fnx.value_and_grad(mlp)", (4096, 256)), ("fnx.grad(rnn)", (40, 512, 256)),
     ("lambda w, x: x + 1", (2048, 1024))])

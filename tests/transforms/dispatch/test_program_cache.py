@@ -193,6 +193,7 @@ def _at(place: int, value: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     return lambda entry: (*entry[:place], value, *entry[place + 1:])
 
 
+@pytest.mark.cases(15)
 @pytest.mark.parametrize("change", [
     _at(1, 1 << 60), _at(1, 0), _at(1, "x"),
     _at(2, (build.param(0, dtypes.float32, (1 << 58,)),)), _at(2, ()),

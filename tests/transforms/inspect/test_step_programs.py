@@ -41,7 +41,7 @@ def load(text: str, path: Path) -> dict[str, Any]:
 PROGRAMS = 200
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_lines_give_the_values_of_the_interpreter(seed: int, tmp_path: Path) -> None:
     text, variables = source(seed)
@@ -66,7 +66,7 @@ def test_lines_give_the_values_of_the_interpreter(seed: int, tmp_path: Path) -> 
                 np.testing.assert_allclose(each[0], want[name], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.cases(20)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_derivatives_of_lines_are_those_of_the_interpreter(seed: int, tmp_path: Path) -> None:
     text, variables = source(seed)

@@ -31,6 +31,7 @@ SCHEDULES = {"choice": None, "14x32": gemm_schedule(), "8x32": gemm_schedule(row
              "4x8": gemm_schedule(rows=4, columns=8, lanes=8, block=2)}
 
 
+@pytest.mark.cases(13)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("m,k,n", [(1, 1, 1), (14, 16, 32), (100, 99, 101), (57, 130, 33)])
 def test_matmul(device: str, schedule: str, m: int, k: int, n: int) -> None:
@@ -110,6 +111,7 @@ def test_mandelbrot(device: str, height: int, width: int) -> None:
     np.testing.assert_array_equal(mandelbrot(50)(re, im), want)
 
 
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads,n,m,keys,rows", [(1, 1, 16, 16, 1), (2, 10, 64, 16, 4),
                                                  (1, 64, 64, 32, 6)])

@@ -191,6 +191,7 @@ def test_random_steps_give_the_same_bits(seed: int, lanes: int, length: int) -> 
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.cases(1)
 def test_under_vmap(device: str) -> None:
     """The batch loop may be vectorized: what is carried differs along it."""
     @fnx.call(out=lambda a: spec())

@@ -201,6 +201,7 @@ def test_in_a_terminal_it_is_served_until_an_interrupt() -> None:
             assert script.wait(60) == 0
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("opens, then", [
     (False, ""), (True, "page.close()"), (True, "import sys; sys.ps1 = '>>> '")])
 def test_a_page_that_nobody_can_look_at_keeps_no_process(opens: bool, then: str) -> None:
