@@ -74,11 +74,11 @@ class _AllTests:
 
 def _compiles_quickly(item: pytest.Item) -> bool:
     """Return whether LLVM does not optimize the kernels of a test, which takes it a third of the
-    time: in five of six files, drawn by the seed of the run; never for tests of what it emits."""
+    time: in eleven of twelve files, drawn by the run's seed; never for tests of what it emits."""
     file = item.nodeid.partition("::")[0]
     if item.config.getoption("all_cases") or file.startswith(_OPTIMIZED):
         return False
-    return random.Random(f"{item.config.getoption('hypothesis_seed')} {file}").random() < 5 / 6
+    return random.Random(f"{item.config.getoption('hypothesis_seed')} {file}").random() < 11 / 12
 
 
 @pytest.fixture(autouse=True)
@@ -148,8 +148,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Draw other examples in every run, also in CI, with one seed for all workers, which is
     reported."""
     config.pluginmanager.register(_AllTests())
-    config.addinivalue_line("markers", "cases(count): draw so many of the parametrized cases of a "
-                            "test by the run's seed; --all-cases runs all of them")
+    config.addinivalue_line("markers", "cases(count, of=''): draw so many of the parametrized "
+                            "cases of a test by the run's seed, or of all tests of a file with the "
+                            "same word; --all-cases runs all of them")
     if config.getoption("hypothesis_seed") is None:
         drawn = str(random.SystemRandom().randrange(1 << 32))
         config.option.hypothesis_seed = getattr(config, "workerinput", {}).get(_SEED, drawn)
@@ -181,12 +182,16 @@ def _draw_examples(items: list[pytest.Item]) -> None:
 
 
 def _draw_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw cases of tests that are marked with ``cases``: each has others from run to run, as
-    hypothesis has other examples. A case that is asked for by its name always runs."""
+    """Draw cases of tests that are marked with ``cases``, and tests of the same ``of``: each has
+    others from run to run, as hypothesis has other examples. What is asked for by its name always
+    runs."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("cases"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if mark := item.get_closest_marker("cases"):
+            word = mark.kwargs.get("of")
+            name = f"{item.nodeid.partition('::')[0]} {word}" if word else \
+                item.nodeid.partition("[")[0]
+            cases.setdefault(name, []).append(item)
     left_out: set[pytest.Item] = set()
     for name, some in cases.items():
         mark = some[0].get_closest_marker("cases")

@@ -19,7 +19,7 @@ if importlib.util.find_spec("torch") is None:  # make test-torch installs it
     PAGES.remove(run_guide.GUIDE / "torch.md")
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     checker, flags = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -24,6 +26,7 @@ def on_fnx(code: str) -> str:
     return out
 
 
+@pytest.mark.cases(3, of="processes")
 def test_modules_are_found_in_any_order_and_are_one_each() -> None:
     assert on_fnx("""
 import jax.scipy.special as special
@@ -40,6 +43,7 @@ print(jax.jit(jax.grad(lambda x: jnp.sum(x ** 2)))(jnp.ones(2)))
 """) == "[2. 2.]\n"
 
 
+@pytest.mark.cases(3, of="processes")
 def test_reload_pickle_and_children() -> None:
     assert on_fnx("""
 import importlib, multiprocessing, pickle
@@ -73,6 +77,7 @@ MISSING = [
 ]
 
 
+@pytest.mark.cases(3, of="processes")
 def test_what_is_missing_says_its_name() -> None:
     said = on_fnx("import traceback\n" + "\n".join(
         f"try:\n  exec({statement!r})\nexcept Exception:\n  print(traceback.format_exc())\n"
@@ -125,6 +130,7 @@ print(hasattr(core, "full_lower"), hasattr(core, "no_such_name"), core.full_lowe
 """) == "True False <jax._src.core.full_lower: not there in fnx>\n"
 
 
+@pytest.mark.cases(3, of="processes")
 def test_float64_is_truncated() -> None:
     assert on_fnx("""
 import jax, jax.numpy as jnp, numpy as np
@@ -144,6 +150,7 @@ def test_jax_itself_is_not_mixed_in() -> None:
     assert status == 1 and "AlreadyImportedError" in err and "  Fix: " in err
 
 
+@pytest.mark.cases(3, of="processes")
 def test_scripts_and_modules_run_as_by_python(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys, jax, neighbor\n"

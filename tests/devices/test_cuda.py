@@ -41,7 +41,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_jitted_function(name: str, device: Any) -> None:
     f = FUNCTIONS[name]

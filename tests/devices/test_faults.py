@@ -91,6 +91,7 @@ def works(device: Any) -> bool:
     return bool((np.asarray(fnx.jit(lambda x: x + 1)(x)) == [1, 2, 3, 4]).all())
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kernel", [endless, very_long])
 def test_a_kernel_that_never_ends_is_ended(kernel: Any, opencl: Any) -> None:
     f = fnx.jit(fnx.call(kernel, out=lambda x: x))
@@ -165,6 +166,7 @@ LOST: dict[str, Any] = {
 }
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("name", LOST)
 def test_whatever_is_asked_of_a_lost_device_says_so(name: str, webgpu: Any) -> None:
     x, other = (jnp.asarray(np.arange(5.0, dtype=np.float32)) + i for i in range(2))
@@ -239,6 +241,7 @@ def ctrl_c_twice() -> None:
     assert "test_faults.py" in str(why.value) and works(device)
 
 
+@pytest.mark.cases(2, of="ended")
 def test_ctrl_c_leaves_the_wait_and_a_second_one_the_device(software: Any) -> None:
     """In a process of its own: work that earlier tests left on the adapter would be timed, too."""
     code = ("import fnx\nfrom tests.devices.test_faults import ctrl_c_twice\n"
@@ -247,6 +250,7 @@ def test_ctrl_c_leaves_the_wait_and_a_second_one_the_device(software: Any) -> No
     assert done.stdout == "aborted\n" and not done.returncode, done.stderr
 
 
+@pytest.mark.cases(2, of="ended")
 def test_the_limit_of_time_gives_the_device_up(software: Any) -> None:
     x = long_input()
     y = fnx.jit(fnx.call(long, out=lambda x: x))(x)
@@ -255,6 +259,7 @@ def test_the_limit_of_time_gives_the_device_up(software: Any) -> None:
     assert "long (test_faults.py" in str(why.value) and works(software)
 
 
+@pytest.mark.cases(2, of="ended")
 def test_a_process_ends_though_work_of_webgpu_was_left(software: Any) -> None:
     code = ("import signal, threading, numpy as np, fnx, fnx.numpy as jnp\n"
             "from fnx.backends.device.base import get_device\n"

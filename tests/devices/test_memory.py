@@ -42,6 +42,7 @@ def test_beyond_it_the_error_says_what_is_in_use(small: Any) -> None:
     assert float(piece(3).sum()) == 3 * PIECE / 4  # it still works
 
 
+@pytest.mark.cases(1)
 def test_the_error_has_the_lines_that_made_what_is_in_use(small: Any) -> None:
     @fnx.jit
     def f(x: Any) -> Any:
@@ -97,6 +98,7 @@ def test_a_grid_above_the_limits_is_refused_with_the_line(limit: dict[str, int],
     np.testing.assert_allclose(np.asarray(f(x)), scale * np.tanh(np.arange(1000)), rtol=1e-5)
 
 
+@pytest.mark.cases(1)
 def test_grids_beyond_one_axis(small: Any) -> None:
     """More groups than one grid axis allows use two axes."""
     n = 128 * (1 << 16) + 5 if small.name == "webgpu" else 1 << 20

@@ -41,6 +41,7 @@ def on_both(f: Any, *args: Any) -> tuple[Any, Any]:
         return mine, [np.asarray(x) for x in other]
 
 
+@pytest.mark.cases(4, of="steps")
 def test_schedules_are_searched_for(opencl: DeviceBase, tmp_path: Path) -> None:
     f = fnx.jit(lambda x, w: jnp.tanh(x @ w).sum(0))
     want = np.asarray(f(X, W))
@@ -107,7 +108,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_jitted_function(name: str, opencl: DeviceBase) -> None:
     got, want = on_both(FUNCTIONS[name], X, W)
@@ -224,6 +225,7 @@ def train(steps: int, after: Any = None) -> list[float]:
     return losses
 
 
+@pytest.mark.cases(4, of="steps")
 def test_a_training_step_is_one_enqueue_once_its_memory_comes_again(opencl: Any) -> None:
     counts = [opencl.driver.enqueues]
     losses = train(24, lambda: counts.append(opencl.driver.enqueues))
@@ -317,6 +319,7 @@ def test_a_digits_step_is_one_enqueue_and_one_copy(donate: Any, opencl: Any,
     np.testing.assert_allclose([float(v) for v in losses], want, rtol=1e-3)
 
 
+@pytest.mark.cases(4, of="steps")
 def test_a_shorter_last_batch_is_one_enqueue_too(opencl: Any, monkeypatch: pytest.MonkeyPatch
                                                  ) -> None:
     """Two programs pass one state back and forth: it needs two buffers, not two per program."""
@@ -349,6 +352,7 @@ PLAIN, DONATED, OTHER = (fnx.jit(_batches(0.001)), fnx.jit(_batches(0.001), dona
                          fnx.jit(_batches(0.002)))
 
 
+@pytest.mark.cases(4, of="steps")
 @settings(max_examples=3 * EXAMPLES)
 @given(st.lists(st.tuples(st.sampled_from([PLAIN, DONATED, OTHER]), st.sampled_from([5, 9]),
                           st.booleans()), max_size=12),
@@ -391,6 +395,7 @@ def test_whatever_ran_before_each_step_is_one_enqueue_before_long(
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.cases(4, of="steps")
 def test_results_that_are_kept_and_dropped_at_random(opencl: Any) -> None:
     """Whatever callers retain, and for however long, no live buffer is overwritten."""
     @fnx.jit
@@ -448,6 +453,7 @@ def test_a_kept_result_is_not_looked_for_in_every_turn(opencl: Any,
     assert max(counts[-20:]) <= 2, counts
 
 
+@pytest.mark.cases(4, of="steps")
 def test_records_go_with_the_memory_that_they_are_on(opencl: Any) -> None:
     def chain(x: Any) -> Any:
         for i in range(10):
@@ -479,6 +485,7 @@ def test_a_function_that_is_jitted_for_a_device_runs_there() -> None:
         fnx.jit(lambda x: x, device="tpu")
 
 
+@pytest.mark.cases(4, of="steps")
 def test_eager_products_of_any_lengths(opencl: DeviceBase) -> None:
     for m, k, n in ((2, 3, 2), (33, 70, 40), (1, 5, 9), (64, 16, 64)):
         x, y = RNG.normal(size=(m, k)).astype(np.float32), RNG.normal(size=(k, n)).astype("f4")

@@ -99,6 +99,7 @@ def test_traced_arrays_are_where_the_call_is(there: Any) -> None:
     np.testing.assert_array_equal(f(A), A * 2)
 
 
+@pytest.mark.cases(1)
 def test_jit_for_a_device(there: Any) -> None:
     """As in JAX: its results are committed to the device, whatever the arguments."""
     cpu = fnx.devices("cpu")[0]

@@ -60,6 +60,7 @@ def test_a_product_under_tiles_of_groups(device: str, shape: tuple[int, int, int
     np.testing.assert_allclose(got, np.asarray(x) @ np.asarray(w), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("columns", [5, 64, 300])
 def test_threads_fold_together(device: str, columns: int) -> None:

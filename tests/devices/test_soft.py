@@ -31,11 +31,13 @@ def device() -> Iterator[Any]:
         device.driver.disturb(Disturbance())
 
 
+@pytest.mark.cases(2, of="programs")
 def test_random_graphs_equal_sequential_execution() -> None:
     for seed in range(100):
         check_graph(seed)
 
 
+@pytest.mark.cases(2, of="programs")
 def test_waits_and_signals_order_all_commands_on_the_same_memory(
         monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(150):
@@ -45,6 +47,7 @@ def test_waits_and_signals_order_all_commands_on_the_same_memory(
         check_graph(seed)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_planted_faults_change_a_result(seed: int) -> None:
     faults = planted_faults(seed)
@@ -67,6 +70,7 @@ def test_no_wait_is_implied_by_another() -> None:
 # ---- programs
 
 
+@pytest.mark.cases(2, of="programs")
 def test_programs_equal_those_of_the_cpu(device: Any) -> None:
     x = np.random.default_rng(0).normal(size=(24, 24)).astype(np.float32)
 

@@ -125,7 +125,7 @@ def ulps(got: Any, want: Any) -> float:
         return float(np.where((a == b) | np.isnan(a) & np.isnan(b), 0, abs(a - b) / unit).max())
 
 
-@pytest.mark.cases(16)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", ULP)
 def test_bounds_of_functions(name: str, webgpu: Any) -> None:
     f, most = ULP[name]
@@ -309,6 +309,7 @@ def test_what_is_no_number_is_none(f: Any, webgpu: Any) -> None:
     np.testing.assert_allclose(np.asarray(fnx.jit(f)(*args)), want, rtol=1e-6)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("t", ["int8", "int16", "bool", "bfloat16"])
 def test_rows_that_are_parts_of_words(t: str, reverse: bool, webgpu: Any) -> None:
@@ -349,7 +350,7 @@ def test_arithmetic_of_64_bits_is_refused(f: Any, webgpu: Any) -> None:
     assert "test_webgpu.py" in str(why.value) and "use uint32" in str(why.value)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("axes", [6, 7, 9])
 def test_a_place_in_as_many_axes_as_an_array_has(axes: int, webgpu: Any) -> None:
     x = np.arange(2**axes, dtype=np.float32).reshape((2,) * axes)
@@ -410,7 +411,7 @@ LOOPS: dict[str, Any] = {
 }
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_of_any_length(name: str, webgpu: Any) -> None:
     x = (np.arange(LENGTH) % 7).astype(np.int32)
@@ -427,6 +428,7 @@ RUNNING: dict[str, Any] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", RUNNING)
 def test_running_folds_are_near_those_that_carry_float64(name: str, webgpu: Any) -> None:
     f, x = RUNNING[name], np.random.default_rng(1).normal(size=6000).astype(np.float32) + 3

@@ -75,6 +75,7 @@ def test_collectives_are_those_of_numpy(tmp_path: Path) -> None:
     assert run(4, COLLECTIVES, folder=tmp_path).count("equal") == 4
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(("how", "says"), [
     ("never", "within 2 s, process 1 of 2 has not come"),
     ("waits", "process 1 did not come"),

@@ -245,10 +245,12 @@ def test_whole_programs_are_those_of_one_process(tmp_path: Path) -> None:
     assert run(2, PROGRAMS, folder=tmp_path).count("equal") == 2
 
 
+@pytest.mark.cases(2, of="parts")
 def test_collectives_run_beside_what_does_not_wait_for_them(tmp_path: Path) -> None:
     assert run(2, OVERLAP, folder=tmp_path).count("equal") == 2
 
 
+@pytest.mark.cases(2, of="parts")
 def test_arrays_have_their_blocks(tmp_path: Path) -> None:
     assert run(2, ARRAYS, folder=tmp_path).count("equal") == 2
 
@@ -259,6 +261,7 @@ def test_other_programs_are_refused_before_they_run(tmp_path: Path) -> None:
     assert "float32[4, 2]" in done.stderr and "program.py:" in done.stderr
 
 
+@pytest.mark.cases(2, of="parts")
 def test_a_mesh_may_have_several_devices_of_each_process(tmp_path: Path) -> None:
     program = START + """
 mesh = fnx.make_mesh((2, 2), ("a", "b"))  # a: processes, b: the devices of one

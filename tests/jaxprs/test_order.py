@@ -14,6 +14,7 @@ from fnx.jaxprs.evaluate import eval_jaxpr
 from fnx.scipy import stats
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("f", [stats.rankdata, lambda x: stats.mode(x).mode, jnp.median,
                                lambda x: jnp.cumsum(x[None], 0)])
 def test_equations_follow_what_they_read(f: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def integers(shape: Sequence[int], seed: int) -> Any:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
+@pytest.mark.cases(1, of="drawn")
 @settings(max_examples=30, deadline=None)
 @example(Drawn((2, 6, 6, 4, 6), (2, 3, 1, 5, 1), [1, 3, 1], [(0, 0), (0, 2), (0, 0)], [1, 3, 2],
                [1, 2, 2], 2))  # columns whose offsets depend on an unrolled range within a MIN
@@ -125,6 +127,7 @@ def spread_inputs(draw: st.DrawFn) -> tuple[Any, ...]:
     return places, kernel, input_dilation, padding, order, groups, draw(st.sampled_from([1, 3]))
 
 
+@pytest.mark.cases(1, of="drawn")
 @settings(max_examples=20, deadline=None)
 @given(spread_inputs())
 def test_dilated_inputs_are_inputs_with_zeros_between(drawn: tuple[Any, ...]) -> None:

@@ -94,6 +94,7 @@ def test_rules_that_are_the_derivative(
             np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("wrap", [with_jvp, with_vjp])
 def test_batches_of_rules_are_rules_of_batches(

@@ -115,6 +115,7 @@ def programs(log: Sequence[Any]) -> dict[str, tuple[Any, Any]]:
             "recurrent": (recurrent, recurrent), "small": (small, small), "until": (until, until)}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", list(programs([])))
 def test_whole_programs(name: str) -> None:
     rng = np.random.default_rng(0)

@@ -134,7 +134,7 @@ def lengths(t: DType) -> list[int]:
 LENGTHS = [(t, n) for t in dtypes.USER if computes([t]) for n in lengths(t)]
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("t,n", LENGTHS, ids=str)
 def test_every_op_at_the_lengths_of_tails(t: DType, n: int) -> None:
     xs = operands(t, n)

@@ -199,6 +199,7 @@ def node_of(op: ops.Op, k: int, xs: list[UOp]) -> UOp | None:
 ROWS = [(op, k) for op, k in CASES if node_of(op, k, params(examples(op)[k][1])) is not None]
 
 
+@pytest.mark.cases(31)
 @pytest.mark.parametrize("op, k", CASES, ids=lambda x: str(x))
 def test_each_op_has_the_slope_that_differences_show(op: ops.Op, k: int) -> None:
     make, values = examples(op)[k]

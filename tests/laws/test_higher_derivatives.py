@@ -252,7 +252,7 @@ def mismatches(f: Make, meaning: Callable[..., Any], points: Sequence[Sequence[f
     return bad
 
 
-@pytest.mark.cases(12)
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("name", sorted(UNARY))
 def test_unary(name: str) -> None:
     bad = mismatches(rows()[name].build, UNARY[name], [(x,) for x in POINTS], (1,),

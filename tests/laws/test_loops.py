@@ -250,7 +250,7 @@ def check(program: Program, seed: int) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.cases(26)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("seed", range(40))
 def test_scan(seed: int) -> None:
     rng = random.Random(seed)
@@ -283,14 +283,14 @@ def test_nested_loops(seed: int) -> None:
     check(scanned(rng, 2), seed)
 
 
-@pytest.mark.cases(18)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("seed", range(25))
 def test_checkpointed_scan(seed: int) -> None:
     rng = random.Random(seed)
     check(scanned(rng, seed % 2, checkpoint=rng.randint(1, 4)), seed)
 
 
-@pytest.mark.cases(30)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("seed", range(25))
 def test_cond(seed: int) -> None:
     rng = random.Random(seed)

@@ -46,7 +46,7 @@ def test_public_functions(row: int) -> None:
     check(cases, chosen, "interp")
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("case", STRUCTURAL, ids=lambda c: c.name)
 def test_structural_functions(case: Case) -> None:
     check([case], [(0, word) for word in words(1) + words(2)], "interp")

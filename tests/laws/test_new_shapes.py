@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[int, Callable[..., Any]]] = {  # most kernels
 }
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", CALLS)
 def test_kernels_of_new_shapes(name: str) -> None:
     most, call = CALLS[name]

@@ -142,7 +142,7 @@ def test_orders_one_to_four(name: str, word: str) -> None:
     assert float(got) == pytest.approx(want, rel=1e-9)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("word", ["r", "rr", "frf", "rfrf"])
 def test_on_the_machine(word: str) -> None:
     for name, (f, _, at) in CASES.items():

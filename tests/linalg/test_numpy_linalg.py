@@ -27,7 +27,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.cases(14)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     xs = CASES[name]

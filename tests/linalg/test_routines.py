@@ -56,7 +56,7 @@ def test_kernels_compute_what_the_interpreter_does(routine: str, options: tuple[
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("routine", ["cholesky", "lu", "lu_diagonal", "lu_solve", "qr", "solve",
                                      "triangular_solve"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -27,7 +27,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Any]] = {
 }
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_kernel_has_a_line(name: str) -> None:
     f, x = PROGRAMS[name]

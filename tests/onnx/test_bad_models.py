@@ -143,6 +143,7 @@ def _loop(trips: int, stacks: bool) -> Any:
                  {"trips": np.int64(trips), "go": np.asarray(True), "one": np.ones(1, np.float32)})
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("stacks", [False, True])
 def test_a_loop_without_an_end_is_refused(stacks: bool) -> None:
     x = np.zeros(1, np.float32)

@@ -116,6 +116,7 @@ def test_choice_without_replacement() -> None:
     assert sorted(itertools.chain(*x.tolist())) == list(range(6))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(("n", "p"), [(7, 0.3), (12, 0.95), (60, 0.4), (1000, 0.5)])
 def test_binomial_follows_its_distribution(n: int, p: float) -> None:
     draws = 20_000

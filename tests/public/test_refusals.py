@@ -238,6 +238,7 @@ def test_empty_folds_have_no_largest() -> None:
         "max", "min", "argmax", "argmin", "ptp", "nanargmax", "amax", "amin"))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", ["sort", "argsort", "unique", "lexsort", "median", "partition"])
 def test_nan_keys_go_to_the_end_as_numpy_has_them(name: str) -> None:
     rng = np.random.default_rng(len(name))

@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[[], bytes], float]] = {
 }
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_costs_at_most_so_many_times_its_size(name: str, tmp_path: Path) -> None:
     make, most = CASES[name]

@@ -365,6 +365,7 @@ while True:
 """
 
 
+@pytest.mark.cases(1)
 def test_kill_9_leaves_a_whole_file_and_the_next_writer_tidies_up(path: Path) -> None:
     choose, seen = random.Random(2), 0
     for _ in range(2):

@@ -18,6 +18,7 @@ from fnx.experimental.ode import odeint
 TIMES = np.asarray([0.0, 0.3, 1.0, 1.7])
 
 
+@pytest.mark.cases(2, of="slow")
 @settings(max_examples=10)
 @given(st.integers(1, 4), st.integers(0, 99))
 def test_linear_equations(n: int, seed: int) -> None:
@@ -30,6 +31,7 @@ def test_linear_equations(n: int, seed: int) -> None:
         np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.cases(2, of="slow")
 def test_pytrees_jit_and_vmap() -> None:
     def pendulum(state: Any, t: Any, length: Any) -> Any:
         return {"angle": state["speed"], "speed": -9.81 / length * jnp.sin(state["angle"])}
@@ -43,6 +45,7 @@ def test_pytrees_jit_and_vmap() -> None:
         np.testing.assert_allclose(row, solve(angle), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.cases(2, of="slow")
 def test_derivatives_by_all_arguments(float64: None) -> None:
     weights = np.random.default_rng(0).normal(size=(4, 2))
 
@@ -67,6 +70,7 @@ def test_derivatives_by_what_the_equation_closes_over(float64: None) -> None:
     assert abs(float(fnx.grad(f)(0.5)) + np.exp(-0.5)) < 1e-7
 
 
+@pytest.mark.cases(2, of="slow")
 def test_derivatives_by_complex_arguments() -> None:
     H = jnp.asarray([[0, 1], [1, 0]], "complex64")
 

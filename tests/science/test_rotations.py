@@ -27,6 +27,7 @@ def close(a: object, b: object) -> None:
     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.cases(2, of="forms")
 @settings(max_examples=30)
 @given(st.integers(0, 999), st.sampled_from([1e-6, 1e-3, 1.0, 3.0]))
 def test_all_forms_are_the_same_rotation(seed: int, size: float) -> None:
@@ -59,6 +60,7 @@ def test_gimbal_lock_loses_no_rotation(seq: str) -> None:
     close(Rotation.from_euler(seq, rotation.as_euler(seq)).as_matrix(), rotation.as_matrix())
 
 
+@pytest.mark.cases(2, of="forms")
 def test_arrays_of_rotations() -> None:
     a, b = Rotation.from_quat(QUATS), Rotation.from_rotvec(VECTORS)
     close((a * b).as_matrix(), a.as_matrix() @ b.as_matrix())
@@ -76,6 +78,7 @@ def test_arrays_of_rotations() -> None:
     close(Rotation.identity(2).apply(VECTORS[:2]), VECTORS[:2])
 
 
+@pytest.mark.cases(2, of="forms")
 def test_interpolation() -> None:
     times = np.asarray([0.0, 1, 2, 3.5, 4, 5], np.float32)
     at = np.asarray([0.0, 0.3, 2.0, 3.9, 5.0], np.float32)

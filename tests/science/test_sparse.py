@@ -78,6 +78,7 @@ def test_derivatives_are_those_of_the_dense_array(n_batch: int, n_dense: int, fl
     close(jacobian, np.asarray(sparse.jacfwd(lambda m: m @ V)(a).todense()))
 
 
+@pytest.mark.cases(2, of="products")
 def test_general_products() -> None:
     a, b = BCOO.fromdense(A), BCOO.fromdense(B)
     for dims in ((([1], [1]), ([], [])), (([], []), ([], [])), (([1], [1]), ([0], [0])),
@@ -140,6 +141,7 @@ def test_diagonals_and_nothing(form: Any) -> None:
     close(sparse.empty((3, 4), sparse_format=form), np.zeros((3, 4)))
 
 
+@pytest.mark.cases(2, of="products")
 def test_duplicates_and_padding() -> None:
     indices = np.asarray([[1, 1], [0, 2], [1, 1], [4, 5], [0, 0]], np.int32)
     m = BCOO((np.asarray([1, 2, 3, 99, 5], np.float32), indices), shape=(4, 5))
@@ -220,6 +222,7 @@ def test_products_of_sparse_arrays_by_sparsify() -> None:
     close(rows, A @ V)
 
 
+@pytest.mark.cases(2, of="products")
 def test_gather_and_convolution() -> None:
     a, places = BCOO.fromdense(A), np.asarray([[3, 1], [0, 2]])
     roles = fnx.lax.GatherDimensionNumbers((1,), (0,), (0, 1))

@@ -22,6 +22,7 @@ from fnx.scipy.stats import gaussian_kde
 RNG = np.random.default_rng(0)
 
 
+@pytest.mark.cases(2, of="slow")
 def test_the_faddeeva_function(float64: None) -> None:
     x, y = np.meshgrid(np.linspace(-6, 6, 25), np.linspace(-2, 6, 17))
     z = x + 1j * y
@@ -47,6 +48,7 @@ def test_comb_of_numbers_that_are_not_whole(float64: None) -> None:
     assert special.comb(5.0, 2.0) == 10 and fnx.grad(special.comb)(5.0, 2.0) > 4
 
 
+@pytest.mark.cases(2, of="slow")
 def test_complex_covariances_and_polynomials_of_matrices(float64: None) -> None:
     a = RNG.normal(size=(4, 4))
     z = a + 1j * a.T
@@ -57,6 +59,7 @@ def test_complex_covariances_and_polynomials_of_matrices(float64: None) -> None:
     np.testing.assert_allclose(q @ q.conj().T, np.eye(3), atol=1e-12)
 
 
+@pytest.mark.cases(2, of="slow")
 def test_spherical_harmonics(float64: None) -> None:
     n, m = [np.asarray(x) for x in zip(*[(n, m) for n in range(9) for m in range(-n, n + 1)])]
     theta, phi = RNG.uniform(-1, 5, n.size), RNG.uniform(0, 6, n.size)
@@ -92,6 +95,7 @@ def test_density_estimates(dimensions: int, bandwidth: Any, float64: None) -> No
     np.testing.assert_allclose(draws.mean(1), np.average(data, 1, weights), atol=0.15)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("columns", [(), (2,)])
 def test_fits(columns: tuple[int, ...], float64: None) -> None:
     x, y, w = RNG.normal(size=15), RNG.normal(size=(15, *columns)), RNG.uniform(size=15)
@@ -126,6 +130,7 @@ def test_normal_vectors(method: str) -> None:
     np.testing.assert_allclose(draws.mean(0), 1, atol=0.1)
 
 
+@pytest.mark.cases(2, of="slow")
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 3))
 def test_products_of_groups_of_rows(sizes: list[int], rest: int) -> None:

@@ -431,6 +431,7 @@ def test_the_last_write_wins_where_that_is_said(device: str) -> None:
     np.testing.assert_array_equal(got, [3, 0, 5])
 
 
+@pytest.mark.cases(1)
 def test_two_stores_may_share_a_loop_if_their_indices_are_disjoint(device: str) -> None:
     @fnx.call(out=lambda x: fnx.ShapeDtypeStruct((2 * x.shape[0],), x.dtype))
     def spread(x: Any, o: Any) -> None:

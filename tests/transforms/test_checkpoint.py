@@ -95,6 +95,7 @@ def test_a_policy_says_what_is_computed_again(name: str) -> None:
     assert contractions(fnx.checkpoint(layer, policy=ALL[name])) == 4 + AGAIN[name]
 
 
+@pytest.mark.cases(3, of="scans")
 def test_a_named_value_is_kept() -> None:
     def f(x: Any, w: Any) -> Any:
         return jnp.sin(checkpoint_name(x @ w, "product")) * 2
@@ -170,6 +171,7 @@ def test_without_prevent_cse_both_may_be_one() -> None:
         contractions(fnx.checkpoint(layer))
 
 
+@pytest.mark.cases(3, of="scans")
 def test_nested() -> None:
     inner = fnx.checkpoint(layer)
     outer = fnx.checkpoint(lambda x, w: inner(inner(x, w), w))
@@ -180,6 +182,7 @@ def test_nested() -> None:
     assert sum(k.name.startswith("contract") for k in stages.kernels) >= 4 + 2 + 1
 
 
+@pytest.mark.cases(3, of="scans")
 def test_in_the_body_of_a_scan() -> None:
     def total(f: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, w: (fnx.lax.scan(lambda x, _: (f(x, w), None), x, None, 4)[0] ** 2).sum()
@@ -338,6 +341,7 @@ def planned(f: Callable[..., Any], *args: Any) -> tuple[int, int]:
     return sum(e.src[0].arg.name.startswith("contract") for e in launches), stages.arena
 
 
+@pytest.mark.cases(3, of="scans")
 def test_several_loops_in_checkpoints_need_the_memory_of_one() -> None:
     x, w = RNG.standard_normal((64, 32)).astype("f4"), RNG.standard_normal((32, 32)).astype("f4")
 
@@ -365,6 +369,7 @@ def test_several_loops_in_checkpoints_need_the_memory_of_one() -> None:
     assert plain[0] + 4 == names[0] and plain[0] + 8 == nothing[0], "what is not kept comes again"
 
 
+@pytest.mark.cases(3, of="scans")
 def test_a_checkpoint_in_a_scan_keeps_what_a_step_begins_with() -> None:
     x, w = RNG.standard_normal((64, 32)).astype("f4"), RNG.standard_normal((32, 32)).astype("f4")
 

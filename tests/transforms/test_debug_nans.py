@@ -238,6 +238,7 @@ def test_the_element_named_reaches_the_result(name: str) -> None:
         fnx.jit(f)(*args)
 
 
+@pytest.mark.cases(1)
 def test_each_element_named_reaches_the_result() -> None:
     """Without the NaN at the index that is named, the result has another NaN, or none."""
     rng = np.random.default_rng(1)

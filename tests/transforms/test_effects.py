@@ -252,6 +252,7 @@ def test_breakpoint(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stopped == [((2 * X).tolist(), "as it is", __file__, line)]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_breakpoint_stops_in_the_function_that_has_it(device: str, traced: bool,
                                                         tmp_path: Path) -> None:

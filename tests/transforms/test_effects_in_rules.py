@@ -173,6 +173,7 @@ def test_a_rule_of_a_tangent_cannot_say_it_in_reverse_mode() -> None:
         fnx.grad(f)(1.0)
 
 
+@pytest.mark.cases(1)
 def test_lanes_that_choose_have_effects_of_their_own_branch() -> None:
     def f(x: Any) -> Any:
         return lax.cond(x > 1.5, A, lambda x: x, x)

@@ -128,7 +128,7 @@ PRODUCTS: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("jac", [fnx.jacfwd, fnx.jacrev, fnx.hessian])
 @pytest.mark.parametrize("name, f, n", PRODUCTS, ids=[p[0] for p in PRODUCTS])
 def test_products_with_units(name: str, f: Any, n: int, jac: Any) -> None:

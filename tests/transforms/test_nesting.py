@@ -56,7 +56,7 @@ def alone(f: Any) -> Any:
     return fnx.vmap(f, in_axes=None, out_axes=None, axis_size=1)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("wrap", [fnx.jit, fnx.call, fnx.checkpoint, alone],
                          ids=lambda f: f.__name__)
 def test_fresh_nesting(wrap: Any) -> None:

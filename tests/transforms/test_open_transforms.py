@@ -79,7 +79,7 @@ def around(name: str, f: Call) -> Call:
     return g
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("part", range(4))
 def test_all_are_named_in_order(part: int) -> None:
     rng = random.Random(part)

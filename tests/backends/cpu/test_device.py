@@ -53,7 +53,7 @@ def test_chains_through_the_arena(n, length, a):
     np.testing.assert_array_equal(out.view(np.float32, (n,)), kit.expected(values(n), a, length))
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("queued", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 3, 31, 1000, 10_007])
 def test_any_number_of_workers_gives_the_same_bits(cpu, n, queued):
@@ -115,6 +115,7 @@ def test_more_submissions_than_the_ring_holds(cpu):
                                   kit.expected(values(n), 0.25, 60 * count))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("repeats", [1, LONG])
 @pytest.mark.parametrize("queued", [True, False])
 def test_threads_hammer_one_buffer(cpu, repeats, queued):

@@ -383,7 +383,7 @@ def test_dropped_results_are_garbage_before_memory_is_refused(flight):
     assert done.stdout.split() == ["True"] * 4, done.stdout + done.stderr
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space")
 @pytest.mark.parametrize("left", [5, 100, 160, 200, 250, 290, 330, 400])
 def test_little_address_space_is_an_error_or_enough(left):

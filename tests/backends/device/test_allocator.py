@@ -192,6 +192,7 @@ print("fine")
     assert done.stdout == "fine\n", done.stderr
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("nbytes", [1 << 57, (1 << 63) - 1, 1 << 63, 1 << 64, (1 << 64) + 64])
 def test_what_no_machine_has_is_refused(nbytes: int) -> None:
     """Also if the number of bytes, truncated to 64 bits, is small."""

@@ -103,7 +103,7 @@ def test_llvmlites_python_side_is_never_loaded():
     assert done.stdout == "False\n", done.stderr
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ["cpu", "interp", "null", "trace"])
 def test_a_function_is_jitted_for_a_device_and_arrays_are_placed_there(name):
     """In a process of its own: once an array has been placed, calls check devices from then on."""

@@ -275,6 +275,7 @@ def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None
                 assert found and all(r.arg.kind in LOOP_KINDS for r in found[0].ranges)
 
 
+@pytest.mark.cases(2, of="values")
 def test_what_factors_are_made_of_is_computed_once() -> None:
     """Here the factor is cos(out), each element of which every block of keys reads."""
     def loss(q: Any, k: Any, v: Any) -> Any:
@@ -361,6 +362,7 @@ def test_what_is_not_finite_goes_where_it_goes_without_blocks(
     np.testing.assert_allclose(got, want, 1e-5, 1e-5)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("low", [-np.inf, -1e30, -3.4e38])
 def test_rows_that_see_nothing(low: float) -> None:
     def f(q: Any, k: Any, v: Any) -> Any:
@@ -377,6 +379,7 @@ def test_scores_that_are_large_and_grow_along_the_row() -> None:
     agree(by_einsum, [q * 100, k * np.arange(96, dtype="f")[:, None], v], "cpu", 1e-4)
 
 
+@pytest.mark.cases(2, of="values")
 def test_groups_of_queries_share_keys() -> None:
     def f(q: Any, k: Any, v: Any) -> Any:
         return nn.dot_product_attention(q, k, v, is_causal=True)
@@ -396,6 +399,7 @@ def test_other_types(dtype: str, tolerance: float) -> None:
                                tolerance)
 
 
+@pytest.mark.cases(2, of="values")
 def test_second_derivatives_are_right() -> None:
     def f(q: Any, k: Any, v: Any) -> Any:
         return (by_einsum(q, k, v) ** 2).sum()
@@ -405,6 +409,7 @@ def test_second_derivatives_are_right() -> None:
     agree(second, OPERANDS[:3], "cpu", 2e-5)
 
 
+@pytest.mark.cases(2, of="values")
 def test_gradients_of_a_maximum_compare_with_the_scores_that_it_is_of() -> None:
     """They are equal only if all kernels sum products in the same order."""
     f = attended(divided_last)

@@ -80,6 +80,7 @@ def views(draw: Any) -> tuple[Any, Any]:
     return (x > 50 if t == "bool" else x.astype(t)), f
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=25, deadline=None)
 @given(drawn=views())

@@ -152,6 +152,7 @@ def test_columns_that_are_read_again_are_one_kernel(rows: int, columns: int, bat
     assert group is not None and group.threads <= GROUPS.threads
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shape", [(40, 8192, 24), (64, 5000, 64)])
 def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, int]) -> None:
     """A two-step product, if the target asks for it; the host leaves it as it is."""

@@ -93,6 +93,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.cases(4)
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="streams on x86 only")
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("width", [64, 61])

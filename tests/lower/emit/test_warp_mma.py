@@ -135,6 +135,7 @@ def test_a_warp_that_is_not_laid_out_is_refused() -> None:
         tile(untiled, [tiling.split("c", 2, "cw", "ce"), tiling.tensorize("ce", "mma_bf16")])
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("t", UNIT)
 def test_it_becomes_the_instruction(t: dtypes.DType) -> None:
     x, w = build.param(0, t, (256, 96)), build.param(1, t, (96, 128))

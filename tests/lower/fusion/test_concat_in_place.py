@@ -119,6 +119,7 @@ def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) ->
             np.testing.assert_array_equal(g, w, err_msg=str(seed))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("read", [lambda x: jnp.roll(x, 1, 0) - x,
                                   lambda x: x[1:] * x[:-1] + x[1:2]])
 def test_a_stack_read_at_several_rows_is_written_first(read: Any) -> None:

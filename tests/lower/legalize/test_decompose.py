@@ -48,7 +48,7 @@ def _float32_points(n: int = 1 << 17) -> Array:
                            SPECIAL.astype(np.float32)])
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @TARGETS
 @pytest.mark.parametrize("op", UNARY, ids=str)
 def test_float32_is_within_2_ulp(op: Op, target: Target) -> None:

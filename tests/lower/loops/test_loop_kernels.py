@@ -212,7 +212,7 @@ def test_over_lanes(f: Any) -> None:
     agree(fnx.vmap(f), *np.stack([WORDS, WORDS[::-1]]))
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("cycles", [300, 3000])
 def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_strips_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.M
     assert found <= {0, steps} and (steps in found or f is never)
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_the_interpreter_runs_the_kernel(f: Any) -> None:
     """The interpreter runs the commands of the cpu device, including loops that are kernels."""

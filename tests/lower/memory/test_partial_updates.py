@@ -151,6 +151,7 @@ def test_in_a_loop(spelling: str, loop: str, place: tuple[int, list[int]], seed:
         assert most_in_a_step(lambda x, v: run(step, x, v), x, v) <= 2 * v.size + 64
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @settings(max_examples=8, deadline=None)
 @given(place=places(), seed=st.integers(0, 99))

@@ -140,6 +140,7 @@ def test_products_of_bfloat16(shape: tuple[int, int, int], transposed: str) -> N
     np.testing.assert_allclose(mine[2], x.astype(np.float64) @ w, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.cases(1)
 @ON_X86
 @pytest.mark.parametrize("shape", [(16, 65, 16), (40, 200, 33)])
 def test_products_of_bytes(shape: tuple[int, int, int]) -> None:

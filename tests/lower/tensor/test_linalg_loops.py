@@ -29,7 +29,7 @@ def results(routine: str, options: tuple[str, ...], xs: list[np.ndarray], target
     return [list(interp.apply(f, xs)) for f in (loops, fn)]
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("dtype", ["f4", "c16"])
 @pytest.mark.parametrize(("routine", "options"), CASES)
 def test_loops_compute_what_lapack_does(routine: str, options: tuple[str, ...], dtype: str) -> None:

@@ -68,6 +68,7 @@ def test_orders_1_to_3_of_newtons_square_root(modes: tuple[Callable[..., Any], .
     np.testing.assert_allclose(derivative(a), want, rtol=(1e-12, 1e-11, 1e-9)[len(modes) - 1])
 
 
+@pytest.mark.cases(3, of="long")
 def test_a_fixed_point_has_the_derivative_of_its_equation() -> None:
     """x = cos(a x): dx/da = -x sin(a x) / (1 + a sin(a x))."""
     def fixed(a: fnx.Array) -> fnx.Array:
@@ -125,6 +126,7 @@ def test_the_loops_of_a_derivative_are_differentiated_again(n: int) -> None:
     assert len(second.lower(x).kernels) < 1000
 
 
+@pytest.mark.cases(3, of="long")
 def test_a_million_steps_save_64_states() -> None:
     n = 1_000_000
     found = fnx.jit(fnx.grad(counted(n, 1 / n)))(1.3)
@@ -165,6 +167,7 @@ def test_the_graph_goes_ahead_as_far_as_the_cost_says(free: int) -> None:
 # ---- scan -------------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(3, of="long")
 def test_checkpoints_bound_the_memory_of_10_000_steps() -> None:
     w = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8)) / 3)
 
@@ -239,7 +242,7 @@ SINGULAR: dict[str, Callable[[Any], Any]] = {
                                lambda v: jnp.sqrt(-v).max(), x)}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("loop", SINGULAR)
 def test_no_mask_of_zeros_goes_over_a_loops_border(loop: str) -> None:
     """Roots inside and outside of loops have masks, each within its own body."""
@@ -253,6 +256,7 @@ def test_no_mask_of_zeros_goes_over_a_loops_border(loop: str) -> None:
         assert not any(dtype.is_bool for _, dtype in n.arg.outs)
 
 
+@pytest.mark.cases(3, of="long")
 def test_orders_1_to_4_of_an_ode() -> None:
     """x' = -x, ten steps of Runge-Kutta: a known power of the start and of the step."""
     def solve(h: fnx.Array) -> fnx.Array:
@@ -337,6 +341,7 @@ def test_what_a_loop_depends_on_is_a_transitive_closure(seed: int) -> None:
             assert {o for o, d in enumerate(found) if p in d} == want
 
 
+@pytest.mark.cases(3, of="long")
 def test_what_a_loop_depends_on_is_asked_once_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops of derivatives of loops have hundreds of results."""
     asked = []

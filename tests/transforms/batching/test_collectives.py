@@ -58,6 +58,7 @@ def of_all(name: str, x: Any) -> Any:
     return made[name]()
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_values(name: str) -> None:
     x = rows(SIZE, 4, 3)
@@ -68,7 +69,7 @@ def test_values(name: str) -> None:
     assert_near(fnx.vmap(fnx.jit(COLLECTIVES[name]), axis_name="i")(x), want)
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_another_vmap_around_or_inside(name: str) -> None:
     xs = rows(2, SIZE, 4, 3)

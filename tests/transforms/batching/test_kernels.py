@@ -57,7 +57,7 @@ def test_batched_and_unbatched_operands(axes: Any) -> None:
             np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-6)
 
 
-@pytest.mark.cases(16)
+@pytest.mark.cases(7)
 @pytest.mark.parametrize("schedule", [None, TILED, TILED[:2], [k.parallel("m")],
                                       [k.split("m", 4), k.parallel("mo"), k.vectorize("n")]])
 @pytest.mark.parametrize("sizes", [(1, 5, 8, 16), (3, 9, 16, 24), (2, 4, 7, 8)])

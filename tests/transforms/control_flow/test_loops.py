@@ -364,7 +364,7 @@ BEFORE: dict[str, Callable[[Any], Any]] = {
     "a callback": lambda m: fnx.pure_callback(np.cos, m, m)}
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("before", BEFORE)
 def test_what_was_computed_before_a_loop_is_not_computed_in_its_steps(loop: str, before: str

@@ -54,6 +54,7 @@ def test_monoids_are_recognized(f: Any, dtype: dtypes.DType, op: ops.Op) -> None
     assert monoid(f, dtype) == [op]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 def test_a_fold_that_is_a_formula_is_one_kernel_and_right_where_exp_overflows(axes: Any) -> None:
     x = 90 * RNG.normal(size=(37, 45)).astype(np.float32)

@@ -48,6 +48,7 @@ def test_values_and_gradients_are_the_same(steps: int, reverse: bool, n_bytes: i
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_jit_computes_what_it_does_without_strips(reverse: bool) -> None:
     args = inputs(48)

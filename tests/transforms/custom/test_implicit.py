@@ -146,6 +146,7 @@ def test_linear_solve_reaches_the_matrix_and_the_right_side(mode: str) -> None:
           [mode])
 
 
+@pytest.mark.cases(2, of="solvers")
 def test_a_symmetric_system_and_one_without_a_transpose() -> None:
     s, b = A + A.T, X[:3]
 
@@ -174,6 +175,7 @@ def test_minimal_residuals(n: int, restart: int) -> None:
                                np.linalg.solve(a.T, np.ones(n)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.cases(2, of="solvers")
 def test_minimal_residuals_of_trees_and_of_what_is_singular() -> None:
     b = {"u": jnp.ones(2), "v": jnp.ones((2, 2))}
     found, _ = gmres(lambda t: {"u": 3 * t["u"] + t["v"].sum(0), "v": 2 * t["v"] + t["u"]}, b,
@@ -393,6 +395,7 @@ def test_one_after_the_other() -> None:
     assert got.tolist() == [[0, 0], [2, 2], [4, 4]] and seen == [0, 1, 2]
 
 
+@pytest.mark.cases(2, of="solvers")
 def test_a_rule_that_calls_its_function_batches_what_is_batched() -> None:
     @fnx.custom_jvp
     def f(x: Any, y: Any) -> Any:
@@ -414,6 +417,7 @@ def test_a_rule_that_calls_its_function_batches_what_is_batched() -> None:
     np.testing.assert_allclose(twice, -sine * 2, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.cases(2, of="solvers")
 def test_a_rule_that_maps_its_own_function() -> None:
     @fnx.custom_jvp
     def f(x: Any) -> Any:

@@ -146,6 +146,7 @@ def _by_sign_in_reverse() -> Any:
     return f
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("make", [_by_sign, _by_sign_in_reverse], ids=["jvp", "vjp"])
 def test_rules_ask_for_values(make: Any) -> None:
     f = make()

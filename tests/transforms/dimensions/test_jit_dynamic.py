@@ -72,7 +72,7 @@ def test_traces_of_other_choices_are_counted() -> None:
     assert info.misses[0] == "T = 7: the trace excludes T == 7"
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("f", [
     *[lambda x, mode=mode: jnp.pad(x, (5, 9), mode=mode) for mode in (
         "edge", "reflect", "symmetric", "wrap", "maximum", "mean", "minimum", "median")],

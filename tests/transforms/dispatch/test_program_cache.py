@@ -72,6 +72,7 @@ def check(fn: UOp, args: list[NDArray]) -> None:
     assert_same(results(again, args), results(first, args))
 
 
+@pytest.mark.cases(3, of="processes")
 @given(graphs())
 @settings(max_examples=25)
 def test_restored_programs_give_the_same_bits(tmp_path_factory: Any, graph: Graph) -> None:
@@ -123,6 +124,7 @@ def process(folder: Path, lines: str = "", program: str = PROGRAM) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.cases(3, of="processes")
 def test_the_second_process_runs_no_pass_and_compiles_nothing(tmp_path: Path) -> None:
     first, second = process(tmp_path), process(tmp_path)
     compiled, loaded = map(int, first[1].split())
@@ -131,6 +133,7 @@ def test_the_second_process_runs_no_pass_and_compiles_nothing(tmp_path: Path) ->
     assert (second[0], second[2]) == (first[0], first[2])
 
 
+@pytest.mark.cases(3, of="processes")
 def test_names_have_the_lines_of_the_file_that_runs(tmp_path: Path) -> None:
     first = process(tmp_path)
     later = process(tmp_path, "# a comment\n" * 7)
@@ -231,6 +234,7 @@ def test_numbers_that_the_program_cannot_have_are_a_miss(
     np.testing.assert_array_equal(g(x), f().__wrapped__(x))
 
 
+@pytest.mark.cases(3, of="processes")
 def test_a_program_whose_kernels_are_gone_is_made_again(disk: Path) -> None:
     assert not restored(simple(3.25), X)
     background_writer.wait()  # a kernel is written after it was returned

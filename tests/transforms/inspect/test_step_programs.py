@@ -41,7 +41,7 @@ def load(text: str, path: Path) -> dict[str, Any]:
 PROGRAMS = 200
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_lines_give_the_values_of_the_interpreter(seed: int, tmp_path: Path) -> None:
     text, variables = source(seed)

@@ -87,7 +87,7 @@ def statement(rng: random.Random, depth: int) -> Statement:
     return when
 
 
-@pytest.mark.cases(7)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_lines_come_as_python_prints_them(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     run = block(random.Random(seed), 3)
