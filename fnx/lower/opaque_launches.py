@@ -25,9 +25,10 @@ def opaque_launch(step: KernelStep, lowering: TargetLowering, has_fixed_length: 
     scalars: tuple[UOp, ...] = ()
     may_alias: tuple[AliasPair, ...] = ()
     if node.op is ops.SORT:
-        if not has_fixed_length and lowering.native_programs:
-            node, scalars = selection.generalize(node, "VEC" in lowering.kinds) \
-                if node.arg.selects else generalize_length(node)
+        if lowering.native_programs and node.arg.selects:
+            node, scalars = selection.generalize(node, "VEC" in lowering.kinds)
+        elif lowering.native_programs and not has_fixed_length:
+            node, scalars = generalize_length(node)
     elif node.op is ops.FFT_STEP:
         if lowering.native_programs:
             node, scalars = fft.generalize(node), fft.scalars(node)
