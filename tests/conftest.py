@@ -206,10 +206,10 @@ def _draw_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave what is there before the first test out of garbage collections, which tests of
     lifetimes ask for: with all tests, one would take nearly half a second. Others are rarer than
-    Python's, which would take a twentieth of the time."""
+    Python's, which would take a twentieth of the time: nodes die without them."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
