@@ -106,12 +106,12 @@ _CALLS: dict[str, Words] = {
         r"Jitted function has static_argnums=(\2,), but only accepts \1 positional arguments.",
     r"missing a required argument: ('\w+')": r"missing 1 required positional argument: \1",
     r"expected a function, got a generator": "Expected a function, got a generator function",
-    r"(scan|associative_scan): expected a function, got (\w+)":
+    r"(scan|associative_scan): expected a function(?: as \w+)?, got (\w+)":
         r"lax.\1: fn argument should be callable; f argument to \1 must be callable, got \2",
-    r"(?:cond|switch|while_loop|fori_loop): expected a function, got (\w+)":
+    r"(?:cond|switch|while_loop|fori_loop): expected a function(?: as \w+)?, got (\w+)":
         "lax.cond: true_fun and false_fun arguments should be callable; body_fun and cond_fun "
         "arguments should be callable.",
-    r"expected a function, got (\w+)": r"Expected a callable value, got \1",
+    r"expected a function(?: as \w+)?, got (\w+)": r"Expected a callable value, got \1",
     r"argument (\S+) of (.*?): expected an array or a number, got (\w+)":
         r"Error interpreting argument to \2 as an abstract array. The problematic value is of type "
         r"<class '\3'> and was passed to the function at path \1. Argument of type <class '\3'> "

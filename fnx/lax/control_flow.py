@@ -248,9 +248,15 @@ def cond(pred: Any, true_fun: Callable[..., Y], false_fun: Callable[..., Y], *op
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
     Array(6, dtype=int32, weak_type=True)
     """
+    is_old_form = len(operands) == 2 and callable(operands[1]) and not (
+        callable(true_fun) and callable(false_fun))
+    if not is_old_form:
+        for name, f in (("true_fun", true_fun), ("false_fun", false_fun)):
+            if not callable(f):
+                raise ArgumentError(f"expected a function as {name}, got {type(f).__name__}",
+                                    hint="write cond(pred, true_fun, false_fun, *operands)")
     pred_value = _branches.predicate(pred)
-    if len(operands) == 2 and callable(operands[1]) and not (
-            callable(true_fun) and callable(false_fun)):
+    if is_old_form:
         args: tuple[Any, ...] = (true_fun, operands[0])
         on_true: Callable[..., Y] = false_fun
         on_false = operands[1]

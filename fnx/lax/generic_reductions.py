@@ -16,6 +16,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, PytreeError, ShapeError
+from fnx.core.support.name_hints import suggestion
 from fnx.core.support.process import lazy_import
 from fnx.lax import shape_ops
 
@@ -211,7 +212,9 @@ def resolve_padding(padding: Any, shape: Shape, extents: Shape,
         pairs = []
     if len(pairs) != len(shape):
         raise ArgumentError(f"expected padding 'VALID', 'SAME', 'SAME_LOWER' or {len(shape)} pairs "
-                            f"(before, after), got {padding!r}")
+                            f"(before, after), got {padding!r}",
+                            hint=suggestion(padding, ("VALID", "SAME", "SAME_LOWER"))
+                            if isinstance(padding, str) else "")
     return pairs
 
 

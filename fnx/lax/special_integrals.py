@@ -14,7 +14,7 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments
-from fnx.core.array.api_boundary import asarray
+from fnx.core.array.api_boundary import asarray, constant_array
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.float32_compute import compute_in_float32
@@ -81,7 +81,7 @@ def _integrate(f: Any, low: float, high: Any) -> Array:
     half = (high - low) / 2
     center = (high + low) / 2
     kind = half.dtype
-    nodes, weights = jnp.asarray(_NODES.astype(kind)), jnp.asarray(_WEIGHTS.astype(kind))
+    nodes, weights = constant_array(_NODES, kind), constant_array(_WEIGHTS, kind)
     points = center[..., None] + nodes * half[..., None]
     return asarray((f(points) * weights).sum(-1) * half)
 
@@ -421,5 +421,5 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
         above, current, total = above * rescale, current * rescale, total * rescale
         orders = [value * rescale for value in orders]
     values = jnp.stack(orders[::-1]) / total
-    exact = jnp.asarray(np.eye(1, order + 1)[0]).reshape(-1, *(1,) * x.ndim).astype(x.dtype)
+    exact = constant_array(np.eye(1, order + 1)[0], x.dtype).reshape(-1, *(1,) * x.ndim)
     return jnp.where(zero, exact, values)

@@ -170,7 +170,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None,
         raise DTypeError(f"expected integer labels, got {node.dtype}",
                          hint="convert them with .astype(int32)")
     at = axes.normalize_axis(axis, len(node.shape) + 1)
-    n = axes.normalize_shape(num_classes)[0]
+    n = axes.normalize_shape(arguments.check_int("num_classes", num_classes))[0]
     shape = (*node.shape[:at], n, *node.shape[at:])
     class_ids = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(shape))))
     label, position = (Expr(build.expand(x, shape)) for x in (

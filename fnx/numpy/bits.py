@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray, constant_array, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build, dtypes
@@ -42,9 +42,9 @@ def _axis_last(a: ArrayLike, axis: int | None, bitorder: str) -> tuple[Array, in
     return moveaxis(x, ax, -1), ax
 
 
-def _bit_weights(bitorder: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    powers = (1 << np.arange(8)).astype(np.uint8)
-    return powers[::-1] if bitorder == "big" else powers
+def _bit_weights(bitorder: str) -> Array:
+    powers = 1 << np.arange(8)
+    return constant_array(powers[::-1] if bitorder == "big" else powers, "uint8")
 
 
 @_docstr(a="bools or integers; nonzero values are 1.",

@@ -8,7 +8,7 @@ import numpy as np
 
 import fnx.numpy.base as base
 from fnx.core.array import arguments, axes
-from fnx.core.array.api_boundary import asarray
+from fnx.core.array.api_boundary import asarray, constant_array
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_arrays
@@ -168,7 +168,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     """
     x, = promote_arrays("polyder", _coeffs(p))
     for _ in range(_check_times(m)):
-        x = x[:-1] * np.arange(x.size - 1, 0, -1).astype(x.dtype)
+        x = x[:-1] * constant_array(np.arange(x.size - 1, 0, -1), x.dtype)
     return x
 
 
@@ -186,7 +186,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
         raise ShapeError(f"expected 1 or {times} constants, got {constants.size}")
     for i in range(times):
         constant = constants[i if constants.size > 1 else 0].reshape(1)
-        x = concatenate([x / np.arange(x.size, 0, -1).astype(x.dtype), constant])
+        x = concatenate([x / constant_array(np.arange(x.size, 0, -1), x.dtype), constant])
     return x
 
 

@@ -14,7 +14,7 @@ from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.uop import UOp, set_composite
-from fnx.core.support.errors import ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
 from fnx.numpy.creation import arange
 from fnx.numpy.shape_manipulation import moveaxis, ravel, reshape, wrap_like
@@ -175,6 +175,9 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
         return _repeat_traced(x, ax, repeats, total_repeat_length)
     counts = arguments.values_of(repeats, "pass total_repeat_length=, the length of the result: a "
                                  "constant")
+    if counts.dtype.kind not in "iub":
+        raise ArgumentError(f"expected repeats as ints, got {counts.dtype}",
+                            hint="use int(...) on a float that is a whole number")
     if counts.ndim == 0 and total_repeat_length is None:
         k = int(counts)
         node = build.reshape(x._node, (*x.shape[:ax + 1], 1, *x.shape[ax + 1:]))

@@ -66,7 +66,8 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
         return Array(_random_order(words, n, n))
     array = asarray(x)
     if array.ndim == 0:
-        return permutation(key, int(array), axis)
+        length: Any = array if array._dtype.is_integer else x
+        return permutation(key, arguments.check_int("x", length), axis)
     at = axes.normalize_axis(axis, array.ndim)
     order = Array(_random_order(words, array.shape[at], array.shape[at]))
     return array_operators.get_item(array, (slice(None),) * at + (order,))
@@ -132,7 +133,8 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     arguments.check_choice("mode", mode, ("high", "low", None))
     size = axes.normalize_shape(shape)
     count = math.prod(size)
-    array, n = (None, arguments.check_int("a", a)) if isinstance(a, (int, Dim)) else (asarray(a), 0)
+    length: Any = a
+    array, n = (None, arguments.check_int("a", length)) if np.ndim(a) == 0 else (asarray(a), 0)
     at = axes.normalize_axis(axis, 1 if array is None else array.ndim)
     n = n if array is None else array.shape[at]
     required = min(count, 1) if replace else count

@@ -187,12 +187,14 @@ class _Gradient(_ValueAndGradient[P, R]):
 def _scalar_loss(traced: TracedFunction) -> Array:
     """Return the scalar to differentiate."""
     if traced.out_tree.pytree_type is not None:
-        raise GradError(f"expected a scalar as result, got "
+        raise GradError(f"{traced.name}: expected a scalar as result, got "
                         f"{tree.describe_structure(traced.out_tree)}",
-                        hint="return the loss alone and pass auxiliary values with has_aux=True")
+                        hint="return the loss alone and pass auxiliary values with has_aux=True"
+                        if traced.outs else "a function without a return statement returns None")
     loss, = traced.outs
     if loss.shape != () or not loss._dtype.is_inexact:
-        raise GradError(f"expected a float scalar as result, got {loss._aval}",
+        raise GradError(f"{traced.name}: expected a float scalar as result, got "
+                        f"{loss._aval}",
                         hint="reduce it with .sum() or .mean(), or use vjp for other results"
                         if loss.shape else "convert it with .astype(float32)")
     return loss

@@ -18,6 +18,7 @@ from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import TracedFunction, function_name, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import Float0, flatten_args, tangent_nodes
 from fnx.transforms.autodiff.forward import pushforward
+from fnx.transforms.transformed import check_function
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -56,6 +57,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         ShapeError: a tangent differs in shape from its primal.
         DTypeError: a tangent differs in dtype from its primal.
     """
+    check_function(fun, "jvp", "write jvp(f, (x,), (tangent,))")
     try:
         out, tangent, aux = _jvp(fun, primals, tangents, has_aux)
     except StateUsedError as used:

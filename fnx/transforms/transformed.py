@@ -62,11 +62,11 @@ class _SignatureOfFunction:
             raise AttributeError("__signature__") from e
 
 
-def check_function(f: Any, kind: str) -> None:
+def check_function(f: Any, kind: str, hint: str = "") -> None:
     """Raise unless a transform can take a function."""
     if not callable(f):
         raise ArgumentError(f"{kind}: expected a function, got {type(f).__name__}",
-                            hint=f"write {kind}(f)(x), not {kind}(f(x))")
+                            hint=hint or f"write {kind}(f)(x), not {kind}(f(x))")
     if getattr(getattr(f, "__code__", None), "co_flags", 0) & CO_GENERATOR:
         raise ArgumentError(f"{kind}: expected a function, got a generator function, "
                             f"{function_name(f)}", hint="return a list of what it yields")

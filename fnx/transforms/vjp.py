@@ -38,6 +38,7 @@ from fnx.transforms.autodiff.higher_order import TOKEN, Activity, Linearized
 from fnx.transforms.autodiff.linearity import check_linear
 from fnx.transforms.autodiff.reverse import linearize as linearized
 from fnx.transforms.autodiff.transpose import transpose, transpose_to_jvp
+from fnx.transforms.transformed import check_function
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -133,6 +134,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
 def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
                    make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
     """Return the result of a function, the linear map at this point, and aux."""
+    check_function(fun, by, f"write {by}(f, x)")
     try:
         return _build_linear_map(fun, primals, has_aux, by, make)
     except StateUsedError as used:

@@ -37,7 +37,7 @@ from fnx.core.support.record import Record
 from fnx.core.tracing.state import Lift, State, StateUsedError
 from fnx.core.tracing.trace import ClosedFunction, inline_function, preserving_locs, trace
 from fnx.transforms.dispatch.stateful_calls import on_values, values_of_references
-from fnx.transforms.transformed import Transformed, run_call
+from fnx.transforms.transformed import Transformed, check_function, run_call
 
 batching = lazy_import("fnx.transforms.batching.batch")
 
@@ -78,6 +78,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
         ShapeError: mapped axes of different sizes.
         PytreeError: ``in_axes`` or ``out_axes`` do not fit the arguments or results.
     """
+    check_function(fun, "vmap")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if in_axes is not None and type(in_axes) not in (int, tuple):

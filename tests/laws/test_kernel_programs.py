@@ -13,11 +13,28 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.kernel as k
 from fnx.core.support.config import override
 from tests.laws.device import MACHINE
 from tests.transforms.kernel_lang.test_kernel_prints import Env, Program, Statement
 
-PLACES = 5
+PLACES, ROWS = 5, 4
+SCHEDULES: tuple[Any, ...] = (
+    None, [k.vectorize("row")], [k.unroll("row")], [k.split("row", 2), k.vectorize("rowi")],
+    [k.split("row", 2), k.unroll("rowi")], [k.parallel("row")])
+
+
+class Row:
+    """A row of an argument of a kernel: that of an iteration of its outermost range."""
+
+    def __init__(self, array: Any, row: Any) -> None:
+        self.array, self.row = array, row
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.array[self.row, i]
+
+    def combine(self, monoid: str, at: Any, value: Any) -> None:
+        self.array.combine(monoid, (self.row, at), value)
 
 
 class Adder(Program):
@@ -84,19 +101,22 @@ def statement(rng: Numbered, depth: int) -> Statement:
 def check(seed: int) -> None:
     rng = Numbered(seed)
     run = block(rng, 3)
-    x = np.random.default_rng(seed).uniform(0.5, 1.5, 3)
+    x = np.random.default_rng(seed).uniform(0.5, 1.5, (ROWS, 3))
 
-    @fnx.call(out=lambda x: (fnx.ShapeDtypeStruct((PLACES,), "float64"),) * rng.adds)
+    @fnx.call(out=lambda x: (fnx.ShapeDtypeStruct((ROWS, PLACES), "float64"),) * rng.adds,
+              schedule=SCHEDULES[seed % len(SCHEDULES)])
     def several(x: Any, *outs: Any) -> None:
-        run(Adder(x, outs, True), {})
+        row = k.range(ROWS, "row")
+        run(Adder(Row(x, row), [Row(out, row) for out in outs], True), {})
 
     def kernel(x: Any) -> Any:
         return fnx.numpy.stack(several(x))
 
     def plain(x: Any) -> Any:
-        out = np.zeros((rng.adds, PLACES))
-        run(Adder(x, out, False), {})
-        return out
+        out = np.zeros((ROWS, rng.adds, PLACES))
+        for row in range(ROWS):
+            run(Adder(x[row], out[row], False), {})
+        return out.swapaxes(0, 1)
 
     want = plain(x)
     if not want.any():
@@ -105,7 +125,7 @@ def check(seed: int) -> None:
         for device in ("interp", MACHINE):
             with override(device=device):
                 np.testing.assert_allclose(kernel(x), want, rtol=1e-12, err_msg=device)
-        direction, step = np.random.default_rng(seed + 1).standard_normal(3), 1e-6
+        direction, step = np.random.default_rng(seed + 1).standard_normal(x.shape), 1e-6
         slope = (plain(x + step * direction) - plain(x - step * direction)) / (2 * step)
         tangent = np.asarray(fnx.jvp(kernel, (x,), (direction,))[1])
         np.testing.assert_allclose(tangent, slope, rtol=1e-5, atol=1e-6)

@@ -129,3 +129,36 @@ def test_a_range_without_a_name_is_named_by_its_line() -> None:
     with pytest.raises(fnx.errors.KernelError, match=r"in each iteration of the range made at "
                        r"\S*test_errors\.py:\d+ \(number 2 of 2 there\)"):
         kernel(jnp.ones(3))
+
+
+def number(*_: Any) -> Any:
+    return 1.0
+
+
+MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
+    "scan": (lambda: fnx.lax.scan(0.0, number, jnp.ones(3)),
+             "write scan(f, init, xs, length, ...)"),
+    "fori_loop": (lambda: fnx.lax.fori_loop(0, 3, 0.0, number),
+                  "write fori_loop(lower, upper, body_fun, init_val)"),
+    "while_loop": (lambda: fnx.lax.while_loop(5, number, number),
+                   "write while_loop(cond_fun, body_fun, init_val)"),
+    "cond": (lambda: fnx.lax.cond(number, number, True),
+             "write cond(pred, true_fun, false_fun, *operands)"),
+    "map": (lambda: fnx.lax.map(jnp.ones(3), number), "write map(f, xs)"),
+    "vjp": (lambda: fnx.vjp(1.0, number), "write vjp(f, x)"),
+    "vmap": (lambda: fnx.vmap(jnp.ones(3), number), "write vmap(f)(x), not vmap(f(x))"),
+    "one_hot": (lambda: fnx.nn.one_hot(3, jnp.arange(3)), "write one_hot(x, num_classes)"),
+    "linspace": (lambda: jnp.linspace(0, 1, 2.5), "use int(...)"),
+    "repeat": (lambda: jnp.repeat(jnp.ones(2), 2.5), "use int(...)"),
+    "permutation": (lambda: fnx.random.permutation(fnx.random.key(0), 5.5), "use int(...)"),
+    "no return": (lambda: fnx.grad(lambda x: None)(1.0), "a function without a return statement"),
+    "padding": (lambda: fnx.lax.conv(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 1, 3, 3)), (1, 1), "SME"),
+                "did you mean 'SAME'?")}
+
+
+@pytest.mark.parametrize("name", MISPLACED)
+def test_arguments_in_another_order_say_the_order(name: str) -> None:
+    f, hint = MISPLACED[name]
+    with pytest.raises((fnx.errors.ArgumentError, fnx.errors.GradError)) as caught:
+        f()
+    assert str(caught.value.hint).startswith(hint)

@@ -261,3 +261,22 @@ def test_each_element_named_reaches_the_result() -> None:
             only[int(at[1]), int(at[2])] = -1
             with override(check=""):
                 assert np.isnan(fnx.jit(f)(only)).any()
+
+
+def test_a_derivative_of_a_kernel_names_the_line_in_it() -> None:
+    @fnx.call(out=lambda x: x)
+    def root(x: Any, o: Any) -> None:
+        i = k.range(x.shape[0])
+        y = k.sqrt(x[i] - 1)
+        o[i] = y * 2
+
+    def loss(x: Any) -> Any:
+        return (root(x) * jnp.array([1.0, 0.0])).sum()
+
+    line = root.__wrapped__.__code__.co_firstlineno + 3
+    for f, x in (fnx.grad(loss), [2.0, 1.0]), (fnx.grad(loss), [2.0, 0.0]), (loss, [2.0, 0.0]):
+        with pytest.raises(FloatingPointError, match=rf"test_debug_nans\.py:{line}: "):
+            fnx.jit(f)(jnp.array(x))
+    with override(check=""):
+        steps = str([*fnx.debug.step(fnx.grad(loss))(jnp.array([2.0, 1.0]))])
+    assert "derivative of derivative" not in steps

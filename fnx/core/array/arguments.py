@@ -9,14 +9,14 @@ import inspect
 import numbers
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
-from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.dtypes import NDArray, array_words
 from fnx.core.rewriting.dimensions import Dim
-from fnx.core.support.errors import ArgumentError, FnxError, TracedValueError
+from fnx.core.support.errors import ArgumentError, DTypeError, FnxError, TracedValueError
 from fnx.core.support.name_hints import suggestion
 
 PrecisionName: TypeAlias = Literal[
@@ -91,10 +91,10 @@ def check_int(name: str, value: SupportsIndex) -> int:
         return cast(int, length)
     try:
         return operator.index(value)
-    except FnxError:
-        raise
-    except TypeError:
-        raise ArgumentError(f"expected {name} as an int, got {value!r}",
+    except TypeError as error:
+        if isinstance(error, FnxError) and not isinstance(error, DTypeError):
+            raise
+        raise ArgumentError(f"expected {name} as an int, got {array_words(value)}",
                             hint="use int(...) on a float that is a whole number") from None
 
 
@@ -141,12 +141,39 @@ _OTHER_FLAGS = frozenset({
     "overwrite_input", "symbolic_zeros"})
 
 
-def _find_check(name: str, annotation: Any) -> Callable[[str, Any], None] | None:
+def _check_optional_int(name: str, value: Any) -> None:
+    if value is not None:
+        check_int(name, value)
+
+
+def _check_callable(name: str, value: Any) -> None:
+    if not callable(value):
+        raise ArgumentError(f"expected a function as {name}, got {type(value).__name__}")
+
+
+def _check_optional_callable(name: str, value: Any) -> None:
+    if value is not None:
+        _check_callable(name, value)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "int": check_int, "int | None": _check_optional_int, "PrecisionLike": check_precision}
+
+
+_OTHER_FUNCTIONS = frozenset({"true_fun", "false_fun"})  # cond takes operands there, too
+
+
+def _find_check(name: str, annotation: Any) -> Callable[[str, Any], Any] | None:
     if annotation == "bool":
         return None if name in _OTHER_FLAGS else check_bool
     if annotation == "None":
         return check_no_out if name == "out" else None
-    return check_precision if annotation == "PrecisionLike" else None
+    if isinstance(annotation, str) and annotation.startswith("Callable["):
+        if name in _OTHER_FUNCTIONS:
+            return None
+        return _check_optional_callable if annotation.endswith("| None") else \
+            _check_callable if annotation.endswith("]") else None
+    return None if name.startswith("ax") else _CHECKS.get(annotation)
 
 
 def _parameter_names(f: Any) -> tuple[Sequence[str], Sequence[str]]:
@@ -178,8 +205,24 @@ def check_annotated(f: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for position, name, check in checks:
             if position < len(args):
-                check(name, args[position])
+                x = args[position]
+                if (what := _MISPLACED.get(check)) is not None and what[1](x):
+                    raise _order_error(f, positional, position, what[0], x)
+                check(name, x)
             elif name in kwargs:
                 check(name, kwargs[name])
         return f(*args, **kwargs)
     return checked
+
+
+# what an argument is that stands in the place of another
+_MISPLACED: Mapping[Callable[[str, Any], Any], tuple[str, Callable[[Any], bool]]] = {
+    _check_callable: ("a function", lambda x: not callable(x)),
+    check_int: ("an int", lambda x: callable(x) or getattr(x, "shape", ()) != ())}
+
+
+def _order_error(f: Any, names: Sequence[str], position: int, what: str, x: Any) -> ArgumentError:
+    """Return the error about an argument that stands in the place of another."""
+    order = ", ".join([*names[:4], *["..."] * (len(names) > 4)])
+    return ArgumentError(f"expected {what} as {names[position]}, got {type(x).__name__}",
+                         hint=f"write {f.__name__}({order})")

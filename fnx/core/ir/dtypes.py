@@ -17,6 +17,7 @@ import numpy as np
 
 from fnx.core.support.config import config
 from fnx.core.support.errors import DTypeError, TypePromotionError
+from fnx.core.support.name_hints import suggestion
 
 NDArray = np.ndarray[Any, Any]
 DTypeKind = Literal["bool", "int", "uint", "float", "complex", "key", "index", "void"]
@@ -242,7 +243,8 @@ def _from_numpy(spec: Any) -> DType:
     except TypeError as e:
         raise DTypeError(f"expected a dtype, got {spec!r}",
                          hint="a shape is one argument, such as (2, 3)" if type(spec) is int else
-                         "use fnx.numpy.float32, a NumPy dtype or a name") from e
+                         isinstance(spec, str) and suggestion(spec, [str(t) for t in _BY_NUMPY])
+                         or "use fnx.numpy.float32, a NumPy dtype or a name") from e
     dtype = _BY_NUMPY.get(np_dtype)
     if dtype is None:
         dtype = LOW_PRECISION.get(np_dtype.name)

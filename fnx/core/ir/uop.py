@@ -369,6 +369,12 @@ def copy_locs(new: UOp, *old: UOp) -> UOp:
     return new
 
 
+def add_location(node: UOp, loc: Location | None) -> None:
+    """Add a location to those of a node."""
+    if loc is not None and loc not in node.locs:
+        _add_locs(node, (loc,))
+
+
 def _add_locs(node: UOp, locs: tuple[Location, ...]) -> None:
     """Add locations to those of a node. Of too many, the first and the latest are kept."""
     new = tuple([loc for loc in locs if loc not in node.locs])

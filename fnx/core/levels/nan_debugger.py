@@ -380,7 +380,10 @@ class _Search:
             which = min(max(int(self.values[op.selector[0]]), 0), len(op.steps) - 1)
         origin = self.find_in_body(op.steps[which], [self.values[s] for s in op.operands], result,
                                    index)
-        return (origin[0] + len(op.selector), origin[1]) if isinstance(origin, tuple) else origin
+        if isinstance(origin, Origin):  # its results have the lines of the call once it is inlined
+            return origin.replace(locs=tuple([loc for loc in origin.locs if loc not in call.locs])
+                                  or origin.locs)
+        return origin and (origin[0] + len(op.selector), origin[1])
 
     def loop(self, call: UOp, result: int, index: Index) -> OriginOrParam:
         """Go back through the iterations, from the last one or that of a row."""

@@ -10,15 +10,16 @@ order of first use, results last, so that equal groups yield the identical KERNE
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op import merge_by_axis
 from fnx.core.ir.tiling import Schedule
-from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import Location, SpecError
 from fnx.core.support.record import Record
@@ -79,7 +80,7 @@ def build_kernels(fusion: Fusion) -> list[KernelStep | ControlFlowStep]:
     steps: list[KernelStep | ControlFlowStep] = []
     for group in fusion.groups:
         if group.call is not None:
-            steps.append(_call_step(group.call, tuple(fusion.operands[group.call])))
+            steps += _call_steps(group.call, tuple(fusion.operands[group.call]))
         elif group.concat is None:
             step = _Builder(fusion, group, position).step()
             steps.append(_redirect_operands(step, part_view) if part_view else step)
@@ -143,6 +144,43 @@ def _fill_step(constant: UOp, to: View) -> KernelStep:
     o = build.index_into(build.ref(0, constant.dtype, r.src), r)
     kernel = build.kernel([build.store(o, constant)], "fill", (0,))
     return KernelStep(kernel, (to,), to.nodes, None, to.node.locs)
+
+
+def _call_steps(call: UOp, reads: tuple[UOp, ...]) -> Iterator[KernelStep | ControlFlowStep]:
+    step = _call_step(call, reads)
+    if not isinstance(step, KernelStep) or step.kernel.op is not ops.KERNEL or step.is_generated:
+        yield step
+        return
+    kernel, fills = step.kernel, _leading_fills(step.kernel)
+    for fill in fills:
+        ref = accessors.buffer(fill)
+        store, = substitute([fill], {ref: ref.replace(arg=ref.arg.replace(slot=0))})
+        target = step.operands[ref.arg.slot]
+        yield KernelStep(_part_of(kernel, [store], f"{kernel.arg.name}_fill"), (target,),
+                         tuple(nodes_of([target])), None, step.locs)
+    yield step.replace(kernel=_part_of(kernel, kernel.src[len(fills):], kernel.arg.name)) \
+        if fills else step
+
+
+def _part_of(kernel: UOp, stores: Sequence[UOp], name: str) -> UOp:
+    """Return the kernel of some stores of a KERNEL."""
+    ids = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
+    return kernel.replace(src=tuple(stores), arg=kernel.arg.replace(
+        name=name, order=tuple([i for i in kernel.arg.order if i in ids])))
+
+
+def _leading_fills(kernel: UOp) -> list[UOp]:
+    """Return the stores of constants in loops of their own that come before all others: they are
+    kernels of their own, so that both kinds are shared among workers.
+
+        before  KERNEL(for i < 6: o[i] = 0; for j < 4: o[j + 1] = x[j])
+        after   KERNEL(for i < 6: o[i] = 0), KERNEL(for j < 4: o[j + 1] = x[j])
+    """
+    fills = list(itertools.takewhile(
+        lambda s: s.arg is None and accessors.value(s).op is ops.CONST, kernel.src))
+    others = kernel.src[len(fills):]
+    has_own_loops = all(f.ranges.isdisjoint(s.ranges) for f in fills for s in others)
+    return fills if others and has_own_loops else []
 
 
 def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowStep:

@@ -20,6 +20,7 @@ All lanes and unrolled instances run in one loop, which ends when all of them ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from fnx.core.ir import build, dtypes, ops
@@ -43,19 +44,39 @@ def mask_finished_lanes(kernel: UOp) -> UOp:
         if node.op is ops.GETTUPLE and node.src[0] in rewritten:
             return UOp(ops.GETTUPLE, node.dtype, (rewritten[node.src[0]],), node.arg)
         if node.op is ops.STORE:
-            loops = [n.src[1] for n in toposort([node], stop=lambda n: n.op is ops.PER_ITERATION)
-                     if n.op is ops.PER_ITERATION and n.src[1] in rewritten]
             at, value, *valid = src
-            for loop in dict.fromkeys(loops):
-                valid.append(build.per_iteration(build.logical_not(finished[loop]),
-                                                 rewritten[loop]))
-            validity = None
-            for condition in valid:
-                validity = condition if validity is None else build.and_(validity, condition)
-            return build.store(at, value, validity, node.arg)
+            for loop, loops_around in _loops_of(node, src):
+                if loop in rewritten:
+                    condition = build.logical_not(finished[loop])
+                    for around in (rewritten[loop], *reversed(loops_around)):
+                        condition = build.per_iteration(condition, around)
+                    valid.append(condition)
+            return build.store(at, value, functools.reduce(build.and_, valid) if valid else None,
+                               node.arg)
         return None
 
     return kernel.with_operands(tuple(rebuild(kernel.src, visit)))
+
+
+def _loops_of(store: UOp, src: Sequence[UOp]) -> dict[tuple[UOp, tuple[UOp, ...]], None]:
+    """Return the LOOPs in whose iterations a STORE runs, each with the rewritten LOOPs around it,
+    the outermost first. ``src`` are the rewritten operands of the STORE."""
+    loops: dict[tuple[UOp, tuple[UOp, ...]], None] = {}
+    stack: list[tuple[UOp, UOp, tuple[UOp, ...]]] = [(*pair, ()) for pair in zip(store.src, src)]
+    seen = {*stack}
+    while stack:
+        old, new, around = stack.pop()
+        operands = [*zip(old.src, new.src)]
+        if old.op is ops.PER_ITERATION:
+            loops[old.src[1], around] = None
+            operands, around = operands[:1], (*around, new.src[1])
+        elif old.op is ops.LOOP:
+            continue
+        for pair in operands:
+            if (*pair, around) not in seen:
+                seen.add((*pair, around))
+                stack.append((*pair, around))
+    return loops
 
 
 def _has_lane_stop(loop: UOp) -> bool:

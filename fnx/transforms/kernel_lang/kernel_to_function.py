@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, ops
 from fnx.core.ir.derivations import derived_forms
-from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
+from fnx.core.ir.uop import UOp, current_loc, joint_location, substitute, toposort
 from fnx.core.support.errors import GradError
+from fnx.core.support.line_visits import recording
 from fnx.core.support.record import Record
 from fnx.transforms.kernel_lang import array_loads, array_stores
 from fnx.transforms.kernel_lang.array_loads import RangedArray, expand_to, sort_axes, trip_count
@@ -49,7 +50,12 @@ def kernel_to_function(call: UOp) -> UOp:
 
     def make() -> UOp:
         inputs = [build.param(slot, *aval) for slot, aval in enumerate(types)]
-        outs = _Converter(kernel, inputs, call.arg.outs).results()
+        # a derivative asks for it: what it computes is not of a derivative
+        old, current_loc.loc = current_loc.loc, joint_location(call)
+        try:
+            outs = _Converter(kernel, inputs, call.arg.outs).results()
+        finally:
+            current_loc.loc = old
         return build.function(outs, len(inputs), kernel.arg.name)
 
     fn: UOp = derived_forms(kernel).get_or_make(key, make)
@@ -87,6 +93,7 @@ class _Converter:
         scope = _Scope(self, None, {})
         first = len(self.inputs)
         for store in self.kernel.src:
+            _set_location(store)
             slot = accessors.buffer(store).arg.slot
             shape, dtype = self.outs[slot - first]
             index_arrays = [scope.value(i) for i in accessors.indices(store)]
@@ -103,6 +110,12 @@ class _Converter:
                 base, before is None, store, index_arrays, value, valid, self.rank, self.integer)
         return [self.written.get(first + i, build.const(0, dtype, shape))
                 for i, (shape, dtype) in enumerate(self.outs)]
+
+
+def _set_location(node: UOp) -> None:
+    """Give arrays the line of the kernel that they come from. Steps show the call as a whole."""
+    if recording.recorder is None:
+        current_loc.set_from(node)
 
 
 def check_size(node: UOp, ranges: Iterable[UOp]) -> None:
@@ -142,11 +155,12 @@ class _Scope:
         def stops(n: UOp) -> bool:
             return n in self.known or n.op in _WALK_STOPS or self._is_invariant(n)
 
+        loc = current_loc.loc
         for node in toposort([root], stop=stops):
             if node not in self.known and node.op not in _ADDRESS_OPS:
-                array = self._compute(node)
-                copy_locs(array.node, node)
-                self.known[node] = array
+                _set_location(node)
+                self.known[node] = self._compute(node)
+                current_loc.loc = loc
         result: RangedArray = self.known[root]
         return result
 

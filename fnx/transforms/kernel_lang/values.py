@@ -19,9 +19,11 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op
-from fnx.core.ir.uop import UOp, current_loc, rebuild
+from fnx.core.ir.uop import UOp, add_location, current_loc, rebuild
 from fnx.core.rewriting import symbolic
+from fnx.core.scope.scope import recorded_location
 from fnx.core.support.errors import KernelError, set_missing_names, user_location
+from fnx.core.support.line_visits import recording
 from fnx.core.support.name_hints import CURES_OF_KERNEL_VALUES
 from fnx.transforms.kernel_lang.trace_state import check_owner, current, range_names
 
@@ -45,6 +47,9 @@ def _hint_instead_of(name: str) -> str:
     return f"use k.{name}" if name in KERNEL_FUNCTIONS else \
         "in a kernel use operators and the functions of fnx.kernel: k.sin(x), k.loop for loops, " \
         "k.when or k.where for branches; and x[i] where x is an argument of the kernel"
+
+
+_KINDS_WITH_LINES = frozenset({"elementwise", "reduce", "pair"})
 
 
 class Value(ValueOperators):
@@ -79,6 +84,8 @@ class Value(ValueOperators):
     def __init__(self, node: UOp, weak: bool = False) -> None:
         self.node, self.weak, self.tracing = node, weak, current()
         self.tracing.values[node] = None
+        if recording.recorder is None and node.op.kind in _KINDS_WITH_LINES:
+            add_location(node, recorded_location(2))
 
     @property
     def dtype(self) -> DType:

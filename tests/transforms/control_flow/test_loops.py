@@ -271,7 +271,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "negative": (lambda: lax.scan(cell, 0.0, length=-1), errors.ArgumentError,
                  "expected a length >= 0, got -1"),
     "no function": (lambda: lax.scan(None, 0.0, X), errors.ArgumentError,  # type: ignore[arg-type]
-                    "expected a function, got NoneType"),
+                    "expected a function as f, got NoneType"),
     "no array": (lambda: lax.scan(cell, {"h": "text"}, X), errors.DTypeError,
                  r"expected arrays or numbers, got str at init\['h'\]"),
     "if": (lambda: lax.scan(lambda c, x: (c if x > 1 else -c, None), 1.0, X[0]),

@@ -262,20 +262,27 @@ def test_when_in_a_loop(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "interp"])
-def test_what_is_skipped_inside_a_loop_is_not_stored(device: str) -> None:
-    @fnx.call(out=lambda x: x)
+@pytest.mark.parametrize("schedule", [None, [k.vectorize("i")], [k.unroll("i")], [k.parallel("i")]])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_is_skipped_inside_a_loop_is_not_stored(device: str, schedule: Any, depth: int
+                                                     ) -> None:
+    @fnx.call(out=lambda x: x, schedule=schedule)
     def kernel(x: Any, o: Any) -> None:
-        i = k.range(x.shape[0])
+        i = k.range(x.shape[0], "i")
 
         def step(t: Any, s: Any) -> Any:
             def positive() -> None:
                 o[i, t] = s
-            k.when(x[i, t] > 0, positive)
+
+            def below_1() -> None:
+                k.when(x[i, t] < 1, positive)
+            k.when(x[i, t] > 0, positive if depth == 1 else below_1)
             return s + x[i, t]
 
         k.loop(x.shape[1], step, 0.0)
 
-    x = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
+    x = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
     before = np.cumsum(x, 1) - x
+    stored = (x > 0) & ((depth == 1) | (x < 1))
     with override(device=device):
-        np.testing.assert_allclose(kernel(x), np.where(x > 0, before, 0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(kernel(x), np.where(stored, before, 0), rtol=1e-5, atol=1e-6)

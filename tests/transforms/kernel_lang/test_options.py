@@ -77,3 +77,21 @@ def test_so_do_boundaries_and_functions_with_rules() -> None:
     with override(device="interp"):
         assert ruled.lower(jnp.ones(2)).kernels
     np.testing.assert_array_equal(fnx.grad(lambda x: ruled(x).sum())(jnp.ones(2)), 3.0)
+
+
+@fnx.call(out=lambda x: x, schedule=[k.parallel("i")])
+def doubled_front(x: Any, o: Any) -> None:
+    i = k.range(x.shape[0] // 2, "i")
+    o[i] = x[i] * 2
+
+
+def test_elements_that_nothing_writes_are_zeroed_by_a_kernel_of_their_own() -> None:
+    x = np.arange(1, 9, dtype=np.float32)
+    front = np.where(np.arange(8) < 4, 2 * x, 0)
+    assert "doubled_front_fill" in str(fnx.jit(doubled_front).lower(x).text("commands"))
+    assert doubled_front(x).tolist() == front.tolist()
+    assert fnx.jit(doubled_front, donate_argnums=0)(jnp.asarray(x)).tolist() == front.tolist()
+    assert fnx.jit(lambda x: doubled_front(x + 1))(x).tolist() == (front + 2 * (front > 0)).tolist()
+    steps = fnx.jit(lambda x: fnx.lax.fori_loop(0, 2, lambda i, c: doubled_front(c) + 1, x))(x)
+    assert steps.tolist() == [*(4 * x[:4] + 3), 1, 1, 1, 1]
+    assert fnx.grad(lambda x: doubled_front(x).sum())(jnp.asarray(x)).tolist() == [2] * 4 + [0] * 4
