@@ -186,7 +186,8 @@ def ints_per_axis(name: str, values: Sequence[int] | None, rank: int) -> Shape:
     try:
         out = tuple([operator.index(n) for n in values])
     except TypeError:
-        raise ArgumentError(f"expected {name} as a tuple of ints, got {values!r}") from None
+        raise ArgumentError(f"expected {name} as a tuple of ints, got {values!r}",
+                            hint=f"pass one for each of {rank} axes") from None
     if len(out) != rank or min(out, default=1) < 1:
         raise ArgumentError(f"expected {name} as {rank} numbers >= 1, got {out}",
                             hint="pass one per axis of the operand")

@@ -214,6 +214,11 @@ class _KernelCall(Transformed[P, R]):
         specs, out_tree = tree.flatten(self._out(
             *tree.unflatten(in_tree, arrays),
             **{name: value for name, value in static.items() if name in self._out_options}))
+        if not specs:
+            raise KernelError(f"kernel {self._name}: expected out= to return the type of at least "
+                              f"one output, got {tree.describe_structure(out_tree)}",
+                              hint="write out=lambda x: x for an output like x, or "
+                              "fnx.ShapeDtypeStruct(shape, dtype)")
         outs = tuple([self._out_aval(s) for s in specs])
         variant = self._traces.find(key._replace(extra=(outs, out_tree)), lambda: (
             self._trace(arrays, in_tree, outs, out_tree, static), []))

@@ -203,7 +203,8 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         return iter([from_numpy(np.asarray(rows[i])) for i in range(n)])
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())
+        is_equal: Any = self == value
+        return is_equal is not False and bool(is_equal.any())  # False: of a type with no arrays
 
     def _is_readable(self) -> bool:
         return self.is_fully_addressable or self.is_fully_replicated

@@ -197,9 +197,10 @@ def _is_operand(x: Any) -> bool:
 
 def _reject_operand(name: str, x: Any) -> Any:
     """Raise for a known bad operand, else return NotImplemented, as its type may handle arrays."""
-    if type(x) in (list, tuple):
+    if type(x) in (list, tuple) or type(x) in (str, bytes) and name not in _EQUALITY_NAMES:
         raise DTypeError(f"{name}: expected an array or a number, got {type(x).__name__}",
-                         hint="convert it with fnx.numpy.asarray(...)")
+                         hint="convert it with fnx.numpy.asarray(...)"
+                         if type(x) in (list, tuple) else "convert the data to numbers first")
     if x is None and name not in _EQUALITY_NAMES:
         raise DTypeError(f"{name}: expected an array or a number, got None",
                          hint="a function without a return statement returns None")

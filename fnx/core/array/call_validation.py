@@ -19,7 +19,7 @@ from fnx.core.support.errors import (
     ShapeError,
     TracedValueError,
 )
-from fnx.core.support.name_hints import suggestion
+from fnx.core.support.name_hints import keyword_suggestion
 from fnx.core.support.process import lazy_import
 from fnx.core.support.traceback_filter import filter_traceback
 
@@ -100,7 +100,7 @@ def signature_error(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
         if keyword not in keywords:
             allowed = f"keywords {', '.join(keywords)}" if keywords else "no keywords"
             return ArgumentError(f"{name}: expected {allowed}; got {keyword!r}",
-                                 hint=suggestion(keyword, keywords) or f"call {call_text}")
+                                 hint=keyword_suggestion(keyword, keywords) or f"call {call_text}")
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:

@@ -162,7 +162,8 @@ def to_numpy(x: Any, to: DType | None) -> NDArray:
             f"expected an array or a number, got {type(x).__name__}"
             if data.ndim == 0 and not isinstance(x, np.ndarray | np.generic) else
             f"expected numbers, got NumPy data of dtype {data.dtype}",
-            hint=pytree_hint(x) if data.ndim == 0 and pytree_hint(x) else
+            hint="a function without a return statement returns None" if x is None else
+            pytree_hint(x) if data.ndim == 0 and pytree_hint(x) else
             "make all rows the same length and all elements numbers, then use .astype(float32)"
             if data.dtype.kind == "O" else "convert the data to numbers first")
     if to is None:

@@ -89,7 +89,7 @@ class ElementwiseFn:
 
 def _number(name: str, t: DType) -> DType:
     if t.is_bool:
-        raise DTypeError(f"{name}: expected numbers, got bool",
+        raise DTypeError(f"{name}: expected numbers, got bool".removeprefix(": "),
                          hint="convert with .astype(...), or use & | ^ ~ on bools")
     return t
 
@@ -100,7 +100,7 @@ def _integer(name: str, t: DType) -> DType:
 
 def _bits(name: str, t: DType) -> DType:
     if t.is_inexact:
-        raise DTypeError(f"{name}: expected integers or bools, got {t}",
+        raise DTypeError(f"{name}: expected integers or bools, got {t}".removeprefix(": "),
                          hint="convert with .astype(int32), or use the logical_ functions")
     return t
 

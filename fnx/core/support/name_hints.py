@@ -21,9 +21,13 @@ SYNONYMS: Mapping[str, str] = {
     "logsumexp": "fnx.nn.logsumexp", "manual_seed": "key", "masked_fill": "fnx.numpy.where",
     "mm": "matmul", "mul": "multiply", "norm": "fnx.numpy.linalg.norm", "numel": "size",
     "numpy": "numpy.asarray(x)", "one_hot": "fnx.nn.one_hot", "permute": "transpose",
-    "rand": "uniform", "randn": "normal", "relu": "fnx.nn.relu", "save_checkpoint": "fnx.save",
-    "seed": "key", "sigmoid": "fnx.nn.sigmoid", "softmax": "fnx.nn.softmax",
+    "permutation": "fnx.random.permutation", "rand": "fnx.random.uniform",
+    "randint": "fnx.random.randint", "randn": "fnx.random.normal",
+    "random_normal": "fnx.random.normal", "relu": "fnx.nn.relu", "save_checkpoint": "fnx.save",
+    "seed": "key", "sigmoid": "fnx.nn.sigmoid", "shuffle": "fnx.random.permutation",
+    "softmax": "fnx.nn.softmax",
     "sub": "subtract", "to": "fnx.device_put", "tree_map": "fnx.tree.map",
+    "tree_multimap": "fnx.tree.map", "uniform": "fnx.random.uniform",
     "unsqueeze": "fnx.numpy.expand_dims"}
 
 
@@ -238,6 +242,21 @@ a condition that ends it
 
 _EDIT_WEIGHT = 1.4  # letters that an edit counts: "foo" is not like "floor", "vampp" is like "vmap"
 _SWAP_COST = 0.7  # of two neighbouring letters that change places, in edits
+
+
+# of PyTorch -> of NumPy
+_KEYWORDS: Mapping[str, str] = {"dim": "axis", "dims": "axis", "input": "x", "other": "y"}
+
+
+def keyword_suggestion(keyword: str, keywords: Iterable[str]) -> str:
+    """Suggest the keyword that is meant, or "".
+
+    >>> keyword_suggestion("dim", ["a", "axis"]), keyword_suggestion("axs", ["a", "axis"])
+    ("did you mean 'axis'?", "did you mean 'axis'?")
+    """
+    meant = _KEYWORDS.get(keyword)
+    return f"did you mean {meant!r}?" if meant and meant in keywords else \
+        suggestion(keyword, keywords)
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops, tiling
 from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op import merge_by_axis
 from fnx.core.ir.tiling import Schedule
@@ -158,8 +158,24 @@ def _call_steps(call: UOp, reads: tuple[UOp, ...]) -> Iterator[KernelStep | Cont
         target = step.operands[ref.arg.slot]
         yield KernelStep(_part_of(kernel, [store], f"{kernel.arg.name}_fill"), (target,),
                          tuple(nodes_of([target])), None, step.locs)
-    yield step.replace(kernel=_part_of(kernel, kernel.src[len(fills):], kernel.arg.name)) \
-        if fills else step
+    if fills:
+        step = step.replace(kernel=_part_of(kernel, kernel.src[len(fills):], kernel.arg.name),
+                            schedule=step.schedule and _without_ranges(step.schedule, {
+                                r.arg.name for fill in fills for r in fill.ranges}))
+    yield step
+
+
+def _without_ranges(schedule: Schedule, names: set[str]) -> Schedule:
+    """Return a schedule without the transforms of some ranges, as a search finds them."""
+    out: list[tiling.Transform] = []
+    for transform in schedule:
+        if isinstance(transform, tiling.Order):
+            out.append(tiling.Order(tuple([n for n in transform.names if n not in names])))
+        elif getattr(transform, "range", None) not in names:
+            out.append(transform)
+        elif isinstance(transform, tiling.Split):
+            names = {*names, transform.outer, transform.inner}
+    return tuple(out)
 
 
 def _part_of(kernel: UOp, stores: Sequence[UOp], name: str) -> UOp:

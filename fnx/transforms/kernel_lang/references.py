@@ -27,7 +27,7 @@ from fnx.core.support.errors import (
     set_missing_names,
     user_location,
 )
-from fnx.core.support.name_hints import CURES_OF_REFERENCES
+from fnx.core.support.name_hints import CURES_OF_REFERENCES, suggestion
 from fnx.transforms.kernel_lang import accesses
 from fnx.transforms.kernel_lang.trace_state import check_owner, current, range_names
 from fnx.transforms.kernel_lang.values import (
@@ -126,7 +126,8 @@ class Reference(NotAValue):
         the caller guarantees that it is in bounds.
         """
         if how not in _COMBINE:
-            raise KernelError(f"combine: expected one of {', '.join(_COMBINE)}; got {how!r}")
+            raise KernelError(f"combine: expected one of {', '.join(_COMBINE)}; got {how!r}",
+                              hint=suggestion(str(how), _COMBINE) or "use \"add\" for a sum")
         self._store(index, value, valid, _COMBINE[how], checked)
 
     def _load(self, index: Any, valid: Any, checked: bool) -> Value:
