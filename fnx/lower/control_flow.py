@@ -21,7 +21,8 @@ from fnx.core.ir import accessors, build, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.memory import ALIGNMENT, LaunchOperand, View, size_of
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, copy_step
+from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep
+from fnx.lower.fusion.ranges import copy_step
 from fnx.lower.memory.commands import Block, BranchLaunch, CallLaunch, LoopLaunch
 from fnx.lower.memory.in_place import updated_parameter
 

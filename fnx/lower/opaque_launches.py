@@ -10,7 +10,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.support.process import lazy_import
 from fnx.lower.emit import selection
 from fnx.lower.emit.sorting import generalize_length
-from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.fusion.kernel_steps import KernelStep
 from fnx.lower.memory.buffer_sharing import AliasPair
 from fnx.lower.memory.commands import Launch
 from fnx.lower.target_lowerings import TargetLowering

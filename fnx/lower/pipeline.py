@@ -57,8 +57,9 @@ from fnx.lower.analysis.workload import may_have_products
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
 from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies
 from fnx.lower.fusion.bindings import limit_bindings
+from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep, reads_slices
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, build_kernels, reads_slices
+from fnx.lower.fusion.ranges import build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
 from fnx.lower.kernel.coalesce import coalesce

@@ -195,6 +195,7 @@ class _KernelCall(Transformed[P, R]):
         self._keywords = tuple([p.name for p in options])
         self._out_options = frozenset(self._keywords) if params and params[-1].kind is \
             inspect.Parameter.VAR_KEYWORD else frozenset(self._keywords) & {p.name for p in params}
+        self._defaults = {p.name: p.default for p in options if p.default is not p.empty}
         self.__signature__ = inspect.Signature(
             [p for p in params if p.name not in self._keywords and p.kind is not p.VAR_KEYWORD]
             + options)
@@ -213,7 +214,8 @@ class _KernelCall(Transformed[P, R]):
         in_tree = key.in_tree.subtrees[0]
         specs, out_tree = tree.flatten(self._out(
             *tree.unflatten(in_tree, arrays),
-            **{name: value for name, value in static.items() if name in self._out_options}))
+            **{name: value for name, value in {**self._defaults, **static}.items()
+               if name in self._out_options}))
         if not specs:
             raise KernelError(f"kernel {self._name}: expected out= to return the type of at least "
                               f"one output, got {tree.describe_structure(out_tree)}",

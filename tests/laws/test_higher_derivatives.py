@@ -407,3 +407,31 @@ def test_hessian_of_logistic_regression_at_zero() -> None:
 
     rows_ = [fnx.grad(loss)(jnp.zeros(2), v) for v in np.eye(2)]
     np.testing.assert_allclose(rows_, features.T @ features / 4, rtol=1e-12)
+
+
+# ---- corners below an infinite factor ----------------------------------------------------------
+
+SINGULAR: dict[str, Callable[[Any], Any]] = {
+    "log": jnp.log, "sqrt": jnp.sqrt, "1 / x": lambda x: 1 / x, "x**0.25": lambda x: x**0.25}
+WITH_CORNER: dict[str, Callable[[Any], Any]] = {
+    "abs": jnp.abs, "relu": fnx.nn.relu, "hypot": lambda x: jnp.hypot(x, 0.0), "round": jnp.round,
+    "norm": lambda x: jnp.linalg.norm(jnp.stack([x, 2 * x])), "where": lambda x: jnp.where(
+        x > 0, x, 0.0), "maximum": lambda x: jnp.maximum(x, 0.0), "leaky": fnx.nn.leaky_relu,
+    "max of abs": lambda x: jnp.abs(jnp.stack([x, x])).max(), "sum of abs": lambda x: jnp.abs(
+        jnp.stack([x, x])).sum(), "std": lambda x: jnp.std(jnp.stack([x, -x])),
+    "custom": fnx.jit(lambda x: jnp.abs(x) * 2)}
+
+
+@pytest.mark.cases(4)
+@pytest.mark.parametrize("inner", WITH_CORNER)
+def test_forward_mode_has_what_reverse_mode_has_at_corners(inner: str) -> None:
+    for name, outer in SINGULAR.items():
+        def f(x: Any, outer: Any = outer) -> Any:
+            return outer(WITH_CORNER[inner](x))
+        with np.errstate(all="ignore"):
+            want = float(fnx.grad(f)(0.0))
+            modes = {"jvp": fnx.jvp(f, (0.0,), (1.0,))[1], "jacfwd": fnx.jacfwd(f)(0.0),
+                     "linearize": fnx.linearize(f, 0.0)[1](1.0),
+                     "vmap": fnx.vmap(fnx.jacfwd(f))(jnp.zeros(2))[1]}
+        for mode, value in modes.items():
+            np.testing.assert_equal(float(value), want, f"{mode} of {name} of {inner}")

@@ -14,7 +14,7 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.memory import LaunchOperand, View
 from fnx.lower.driver import Driver, PassTrace, find_graphs
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep
+from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep
 from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES, lower
 from fnx.lower.target_lowerings import ScheduleInput
 

@@ -25,7 +25,7 @@ from fnx.lower import pipeline
 from fnx.lower.analysis import memory
 from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.emit.emit import emit_program
-from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.fusion.kernel_steps import KernelStep
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
 from fnx.lower.kernel.coalesce import coalesce

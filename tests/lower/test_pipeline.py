@@ -18,8 +18,8 @@ from fnx.core.support.errors import SpecError
 from fnx.core.support.target import Target
 from fnx.lower import driver, pipeline
 from fnx.lower.driver import Driver, Pass, PassTrace, find_features, find_graphs
+from fnx.lower.fusion.kernel_steps import KernelStep
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.memory.commands import Block, Launches
 from fnx.lower.pipeline import lower, passes
 from fnx.lower.target_lowerings import ScheduledKernels, ScheduleInput

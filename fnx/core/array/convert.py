@@ -26,7 +26,8 @@ class HasDType(Protocol):
 
 
 DTypeLike: TypeAlias = np.dtype[Any] | type[Any] | str | HasDType
-_WIDER_HINT = "pass a wider dtype with dtype=, or use smaller values"
+_WIDER_HINT = "use smaller values, pass a wider dtype with dtype= (not under fnx.as_jax), or " \
+    "enable 64 bits: jax_enable_x64, fnx.enable_x64()"
 
 
 def default_float() -> DType:

@@ -45,6 +45,7 @@ class ProgramBuilder:
         self.fma, self.rounds, self.permuted = fma, rounds, permuted
         self.stack: list[list[UOp]] = [[]]
         self._depth: dict[UOp, int] = {}
+        self._closed: set[UOp] = set()  # lines of loops, scopes and branches that are closed
         self._numbers = 0
         self._loops: list[UOp] = []
 
@@ -76,6 +77,9 @@ class ProgramBuilder:
             return node
         if known_depth is not None:
             self.stack[known_depth].remove(node)
+        elif node in self._closed:  # this line comes before those loops and scopes
+            for lines in self.stack[depth + 1:]:
+                lines[:] = [line for line in lines if line is not node]
         self._depth[node] = depth
         self.stack[depth].append(node)
         return node
@@ -110,6 +114,7 @@ class ProgramBuilder:
         inner = self.stack.pop()
         for node in inner:
             self._depth.pop(node, None)
+        self._closed.update(inner)
         self.stack[-1].extend(inner)
 
     def phi(self, init: UOp) -> UOp:
@@ -123,6 +128,7 @@ class ProgramBuilder:
         inner = self.stack.pop()
         for node in inner:
             self._depth.pop(node, None)
+        self._closed.update(inner)
         self.stack[-1].extend(inner)
         self._depth[end] = len(self.stack) - 1
         return [self.put(ops.LOOP_RESULT, n.dtype, (end,), i) for i, n in enumerate(nexts)]
@@ -136,6 +142,7 @@ class ProgramBuilder:
         lines = self.stack[-1]
         for node in lines[lines.index(branch):]:
             self._depth.pop(node, None)  # two updates of one element load it twice
+            self._closed.add(node)
         self.put(ops.ENDIF, dtypes.void, (branch,))
 
     # ---- integers, folded if constant ----

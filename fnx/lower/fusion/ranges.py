@@ -10,21 +10,19 @@ order of first use, results last, so that equal groups yield the identical KERNE
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, ops, tiling
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op import merge_by_axis
-from fnx.core.ir.tiling import Schedule
-from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import Location, SpecError
-from fnx.core.support.record import Record
 from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
 from fnx.lower.fusion import concat_in_place
+from fnx.lower.fusion.call_kernels import call_steps
 from fnx.lower.fusion.data_index import data_index
 from fnx.lower.fusion.group import Group, gather_source, memory_of
 from fnx.lower.fusion.index_tokens import (
@@ -35,42 +33,8 @@ from fnx.lower.fusion.index_tokens import (
     index_node,
     source_index,
 )
+from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep, lines_of
 from fnx.lower.fusion.kernelize import Fusion
-
-
-class KernelStep(Record):
-    """One kernel, and the tensor nodes that its buffer slots refer to.
-
-    The kernel may also be the callee of a CALLBACK. ``writes`` are the operands it writes (the last
-    ones); ``schedule`` is the user's for a user-written kernel, else None; ``reads_slices``: it
-    reads slices of arrays; ``is_generated``: as in its CALL.
-    """
-
-    kernel: UOp
-    operands: tuple[LaunchOperand, ...]
-    writes: tuple[UOp, ...]
-    schedule: Schedule | None
-    locs: tuple[Location, ...]
-    reads_slices: bool = False
-    is_generated: bool = False
-
-    @property
-    def graphs(self) -> tuple[UOp, ...]:
-        return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
-
-
-def reads_slices(steps: Iterable[KernelStep | ControlFlowStep]) -> bool:
-    """Whether any kernel reads slices of arrays."""
-    return any(isinstance(step, KernelStep) and step.reads_slices for step in steps)
-
-
-class ControlFlowStep(Record):
-    """A SCAN, WHILE or COND, the nodes whose buffers it reads, and its results."""
-
-    node: UOp
-    reads: tuple[UOp, ...]
-    writes: tuple[UOp, ...]
-    graphs: tuple[UOp, ...] = ()
 
 
 def build_kernels(fusion: Fusion) -> list[KernelStep | ControlFlowStep]:
@@ -80,7 +44,7 @@ def build_kernels(fusion: Fusion) -> list[KernelStep | ControlFlowStep]:
     steps: list[KernelStep | ControlFlowStep] = []
     for group in fusion.groups:
         if group.call is not None:
-            steps += _call_steps(group.call, tuple(fusion.operands[group.call]))
+            steps += call_steps(group.call, tuple(fusion.operands[group.call]))
         elif group.concat is None:
             step = _Builder(fusion, group, position).step()
             steps.append(_redirect_operands(step, part_view) if part_view else step)
@@ -135,87 +99,11 @@ def copy_step(source: LaunchOperand, node: UOp, to: LaunchOperand) -> KernelStep
     return KernelStep(kernel, (source, to), tuple(writes), None, writes[0].locs)
 
 
-def _lines(nodes: Iterable[UOp]) -> tuple[Location, ...]:
-    return tuple(dict.fromkeys(loc for n in nodes for loc in n.locs))
-
-
 def _fill_step(constant: UOp, to: View) -> KernelStep:
     r = build.range_(math.prod(constant.shape), 0)
     o = build.index_into(build.ref(0, constant.dtype, r.src), r)
     kernel = build.kernel([build.store(o, constant)], "fill", (0,))
     return KernelStep(kernel, (to,), to.nodes, None, to.node.locs)
-
-
-def _call_steps(call: UOp, reads: tuple[UOp, ...]) -> Iterator[KernelStep | ControlFlowStep]:
-    step = _call_step(call, reads)
-    if not isinstance(step, KernelStep) or step.kernel.op is not ops.KERNEL or step.is_generated:
-        yield step
-        return
-    kernel, fills = step.kernel, _leading_fills(step.kernel)
-    for fill in fills:
-        ref = accessors.buffer(fill)
-        store, = substitute([fill], {ref: ref.replace(arg=ref.arg.replace(slot=0))})
-        target = step.operands[ref.arg.slot]
-        yield KernelStep(_part_of(kernel, [store], f"{kernel.arg.name}_fill"), (target,),
-                         tuple(nodes_of([target])), None, step.locs)
-    if fills:
-        step = step.replace(kernel=_part_of(kernel, kernel.src[len(fills):], kernel.arg.name),
-                            schedule=step.schedule and _without_ranges(step.schedule, {
-                                r.arg.name for fill in fills for r in fill.ranges}))
-    yield step
-
-
-def _without_ranges(schedule: Schedule, names: set[str]) -> Schedule:
-    """Return a schedule without the transforms of some ranges, as a search finds them."""
-    out: list[tiling.Transform] = []
-    for transform in schedule:
-        if isinstance(transform, tiling.Order):
-            out.append(tiling.Order(tuple([n for n in transform.names if n not in names])))
-        elif getattr(transform, "range", None) not in names:
-            out.append(transform)
-        elif isinstance(transform, tiling.Split):
-            names = {*names, transform.outer, transform.inner}
-    return tuple(out)
-
-
-def _part_of(kernel: UOp, stores: Sequence[UOp], name: str) -> UOp:
-    """Return the kernel of some stores of a KERNEL."""
-    ids = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
-    return kernel.replace(src=tuple(stores), arg=kernel.arg.replace(
-        name=name, order=tuple([i for i in kernel.arg.order if i in ids])))
-
-
-def _leading_fills(kernel: UOp) -> list[UOp]:
-    """Return the stores of constants in loops of their own that come before all others: they are
-    kernels of their own, so that both kinds are shared among workers.
-
-        before  KERNEL(for i < 6: o[i] = 0; for j < 4: o[j + 1] = x[j])
-        after   KERNEL(for i < 6: o[i] = 0), KERNEL(for j < 4: o[j + 1] = x[j])
-    """
-    fills = list(itertools.takewhile(
-        lambda s: s.arg is None and accessors.value(s).op is ops.CONST, kernel.src))
-    others = kernel.src[len(fills):]
-    has_own_loops = all(f.ranges.isdisjoint(s.ranges) for f in fills for s in others)
-    return fills if others and has_own_loops else []
-
-
-def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowStep:
-    writes = build.results(call)
-    locs = call.locs or _lines(writes)
-    if call.op is ops.CALLBACK:
-        writes = writes[call.arg.effect:]
-        operands = reads[:1] + reads[1 + call.arg.effect:]
-        return KernelStep(build_calls.callback_callee(call), operands + writes, writes, None, locs)
-    if call.op is ops.SORT:
-        return KernelStep(build_calls.sort_callee(call), reads + writes, writes, None, locs)
-    if call.op is ops.FFT_STEP:
-        return KernelStep(build_calls.fft_step_callee(call), reads + writes, writes, None, locs)
-    if call.op is ops.LINALG:
-        return KernelStep(build_calls.linalg_callee(call), reads + writes, writes, None, locs)
-    if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
-        return ControlFlowStep(call, reads, writes)
-    return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, locs,
-                      is_generated=call.arg.is_generated)
 
 
 class _Builder:
@@ -248,7 +136,7 @@ class _Builder:
             h = x @ w            m.py:3    2 m n k operations
             return tanh(h + b)   m.py:4    some 20 m n       (m.py:3, m.py:4)
         """
-        locs = _lines(writes)
+        locs = lines_of(writes)
         work_of: Counter[Location] = Counter()
         for node in self.group.inside:
             terms = node.src[0] if node.op is ops.REDUCE else node
@@ -257,7 +145,7 @@ class _Builder:
         if work_of and max(work_of.values()) > max(map(work_of.__getitem__, locs), default=0):
             heaviest = max(self.group.inside, key=lambda n: max(
                 map(work_of.__getitem__, n.locs), default=0))
-            locs = _lines((heaviest, *writes))
+            locs = lines_of((heaviest, *writes))
         return locs
 
     def _order(self) -> list[int]:

@@ -13,7 +13,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.accessors import buffer, written_slots
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.lower.analysis.workload import leaf_loads
-from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.fusion.kernel_steps import KernelStep
 from fnx.lower.schedule import contraction
 
 

@@ -27,7 +27,7 @@ from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import Record
 from fnx.lower.analysis.memory import LaunchOperand, View
-from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep
+from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep
 
 
 class _RowSlice(Record):

@@ -280,7 +280,7 @@ nondiff("PARAM", "LEAF", "BUFFER", "CONST", "DIMENSION", "IOTA",
         "STOP_GRADIENT", "AXIS_INDEX", "ARG_PAIR")
 
 piecewise(ops.NEG, lambda t, y, x: -t)
-piecewise(ops.ABS, _abs_jvp)
+piecewise(ops.ABS, _abs_jvp, selected=lambda i, x: x.ne(0))  # flat where it is 0
 piecewise(ops.ADD, lambda t, y, a, b: t, lambda t, y, a, b: t)
 piecewise(ops.SUB, lambda t, y, a, b: t, lambda t, y, a, b: -t)
 piecewise(ops.MAX, _winner_jvp(0, operator.gt), _winner_jvp(1, operator.gt), selected=_at_least)

@@ -227,7 +227,7 @@ class DerivativeRule:
 class Elementwise(DerivativeRule):
     """``along[i](t, y, *operands)`` is t times the partial in operand i; None: no partial.
 
-    ``taken(i, *operands)``: where the result is operand i (WHERE, MAX, MIN).
+    ``selected(i, *operands)``: where the result varies with operand i (WHERE, MAX, MIN, ABS).
     """
 
     def __init__(self, jvps: Sequence[JvpTerm | None], multiplies: bool,
@@ -245,7 +245,9 @@ class Elementwise(DerivativeRule):
         return add_all([self.vjp(node, i, t) for i, t in pairs if t is not None])
 
     def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
-        if all(tangents[i] is not None and masks[i] is None for i in self.positions):
+        is_choice = len(self.positions) > 1 or self.selected is None
+        if is_choice and all(tangents[i] is not None and masks[i] is None
+                             for i in self.positions):
             return None  # one of them is selected
         return or_masks([self.vjp_mask(node, i, masks[i])
                          for i in self.positions if tangents[i] is not None])

@@ -31,6 +31,8 @@ class Breakpoint:
 
     def __init__(self, location: int | str = "", condition: Condition = None, *,
                  once: bool = False) -> None:
+        if isinstance(condition, str) and (word := condition.strip("\"' ")) in ("nan", "inf"):
+            condition = word  # at the prompt some write quotes
         self.location, self.condition, self.error = str(location), condition, ""
         self.once, self.n_reached, self.n_stops = once, 0, 0
         self.unknown, self._n_evaluated = "", 0

@@ -11,7 +11,7 @@ import textwrap
 from collections import Counter
 from typing import Any, Protocol
 
-from fnx.core.ir import accessors, ops
+from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.peak_rates import arithmetic_type, high_limit_note
 from fnx.core.support.quantities import counted, duration, size, three_digits
@@ -122,7 +122,8 @@ def _kernel_lines(costs: Roofline) -> list[str]:
 def _findings(lowering: LoweringLike, costs: Roofline, device: Any) -> list[str]:
     """Return what is worth a look, a sentence each, the most important first."""
     lines = [*_long_kernels(costs), *_short_iterations(lowering, costs)]
-    wide = sum(map(_has_float64_arrays, lowering.kernels))
+    wide = sum(map(_has_float64_arrays, lowering.kernels)) \
+        if _is_given_float64(lowering.graph) else 0
     if wide:
         lines.append(f"{counted(wide, 'kernel')} {'computes' if wide == 1 else 'compute'} in "
                      "float64, at most half as fast as float32: pass float32 arrays if 7 digits "
@@ -211,6 +212,12 @@ def _short_iterations(lowering: LoweringLike, costs: Roofline) -> list[str]:
                 f"{trips or ' iteration'}, so short that launching them counts: give an iteration "
                 "more work (a batch, vmap), or move what needs no carried value out of the loop")
     return lines
+
+
+def _is_given_float64(graph: UOp) -> bool:
+    """Whether an argument or a result is of float64: sums that fnx accumulates in it are not."""
+    return any(n.dtype.is_float and n.dtype.itemsize == 8
+               for n in (*build.params(graph).values(), *graph.src))
 
 
 def _has_float64_arrays(info: Any) -> bool:

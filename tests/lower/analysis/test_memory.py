@@ -23,7 +23,7 @@ from fnx.lower.analysis.memory import (
     size_of,
 )
 from fnx.lower.driver import Driver
-from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.fusion.kernel_steps import KernelStep
 from fnx.lower.pipeline import FUSION_PASSES
 from tests.lower.steps import TARGET
 

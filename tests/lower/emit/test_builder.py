@@ -34,6 +34,22 @@ def test_a_line_moves_out_when_it_has_to_live_longer() -> None:
                                               ops.NEG]
 
 
+def test_a_line_that_moves_out_is_in_no_loop_that_comes_after_it() -> None:
+    """Of two loops in a loop: what each computes from x alone is computed before all, once."""
+    lines = ProgramBuilder()
+    place = lines.put(ops.ADDRESS, F, (build.ref(0, F, ()), build.index_const(0)))
+    ends = build.index_const(0), build.index_const(4)
+    lines.open(*ends)
+    for min_depth in (2, 0):  # the first reads x under a condition
+        lines.open(*ends)
+        x = lines.add(ops.LOAD, F, (place,), min_depth=min_depth)
+        negative = lines.add(ops.NEG, F, (x,))
+        lines.close(())
+    lines.close(())
+    assert lines.stack[0][:3] == [place, x, negative]
+    assert len(set(lines.stack[0])) == len(lines.stack[0])
+
+
 @pytest.mark.parametrize("ends", [(0.5, 0.5), (1.0, 8.0), (-4.0, -1.0)])
 def test_ends_that_are_also_read_without_a_condition(ends: tuple[float, float]) -> None:
     first, last = jnp.asarray(ends[0]), jnp.asarray(ends[1])  # eager: lengths are arguments

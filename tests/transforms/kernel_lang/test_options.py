@@ -95,3 +95,14 @@ def test_elements_that_nothing_writes_are_zeroed_by_a_kernel_of_their_own() -> N
     steps = fnx.jit(lambda x: fnx.lax.fori_loop(0, 2, lambda i, c: doubled_front(c) + 1, x))(x)
     assert steps.tolist() == [*(4 * x[:4] + 3), 1, 1, 1, 1]
     assert fnx.grad(lambda x: doubled_front(x).sum())(jnp.asarray(x)).tolist() == [2] * 4 + [0] * 4
+
+
+def test_out_is_called_with_the_defaults_of_options() -> None:
+    @fnx.call(out=lambda x, w, scale: fnx.ShapeDtypeStruct((x.shape[0] - w + 1,), x.dtype))
+    def moving_sum(x: Any, o: Any, *, w: int, scale: float = 1.0) -> None:
+        i, j = k.range(o.shape[0], "i"), k.range(w, "j")
+        o[i] = k.sum(x[i + j], over=j) * scale
+
+    x = jnp.arange(4.0)
+    assert moving_sum(x, w=3).tolist() == [3, 6]
+    assert moving_sum(x, w=3, scale=2.0).tolist() == [6, 12]
