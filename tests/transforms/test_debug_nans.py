@@ -280,3 +280,16 @@ def test_a_derivative_of_a_kernel_names_the_line_in_it() -> None:
     with override(check=""):
         steps = str([*fnx.debug.step(fnx.grad(loss))(jnp.array([2.0, 1.0]))])
     assert "derivative of derivative" not in steps
+
+
+def test_a_line_that_divides_comes_before_one_whose_derivative_does() -> None:
+    def normalize(x: Any) -> Any:
+        n = jnp.sum(x)
+        u = x / n
+        return jnp.exp(n) * u
+
+    line, z = normalize.__code__.co_firstlineno + 2, jnp.zeros(3)
+    for f in (fnx.jacrev(normalize), fnx.jit(fnx.jacrev(normalize)), fnx.jit(normalize),
+              fnx.jit(fnx.grad(lambda x: normalize(x)[0]))):
+        with pytest.raises(FloatingPointError, match=rf"test_debug_nans\.py:{line}: "):
+            f(z)

@@ -159,7 +159,11 @@ _DOUBLE_WHERE = (
 
 
 def _choose(locs: Sequence[Location]) -> Location | None:
-    """Choose the line to report among those of a node, the most likely of which is the last."""
+    """Choose the line to report among those of a node, the most likely of which is the last.
+
+    A line that computes the node comes before one whose derivative does: both have its value.
+    """
+    locs = [loc for loc in locs if not isinstance(loc, DerivativeLocation)] or locs
     return choose_location(locs) or next(reversed(locs), None)
 
 
