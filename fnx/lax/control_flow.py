@@ -251,10 +251,12 @@ def cond(pred: Any, true_fun: Callable[..., Y], false_fun: Callable[..., Y], *op
     is_old_form = len(operands) == 2 and callable(operands[1]) and not (
         callable(true_fun) and callable(false_fun))
     if not is_old_form:
-        for name, f in (("true_fun", true_fun), ("false_fun", false_fun)):
-            if not callable(f):
-                raise ArgumentError(f"expected a function as {name}, got {type(f).__name__}",
-                                    hint="write cond(pred, true_fun, false_fun, *operands)")
+        try:
+            arguments.check_callable("true_fun", true_fun)
+            arguments.check_callable("false_fun", false_fun)
+        except ArgumentError as error:
+            error.hint = "write cond(pred, true_fun, false_fun, *operands)"
+            raise
     pred_value = _branches.predicate(pred)
     if is_old_form:
         args: tuple[Any, ...] = (true_fun, operands[0])

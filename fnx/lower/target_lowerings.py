@@ -45,7 +45,7 @@ from fnx.core.support.source_digests import source_digest
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.driver import MASKED_LOAD, Driver, Pass
-from fnx.lower.emit import selection, sorting
+from fnx.lower.emit import sorting
 from fnx.lower.emit.addresses import scratch_layout
 from fnx.lower.emit.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
 from fnx.lower.emit.emit import emit_program
@@ -431,14 +431,14 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return result
 
     def text(symbol: str) -> str:
-        kernel_program = sort_program(kernel, vectors) if kernel.op is ops.SORT else \
+        kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
             fft.program(kernel, target) if kernel.op is ops.FFT_STEP else \
             linalg.program(kernel, target) if kernel.op is ops.LINALG else program()
         body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
 
     if kernel.op is ops.SORT:
-        return KernelCode(key, lambda: sort_program(kernel, vectors), text,
+        return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
                           sort_extents(kernel, vectors))
     if kernel.op is ops.FFT_STEP:
         return KernelCode(key, lambda: fft.program(kernel, target), text,
@@ -452,16 +452,9 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     return KernelCode(key, program, text, machine.extents(kernel))
 
 
-def sort_program(sort: UOp, vectors: bool) -> UOp:
-    """Return the PROGRAM of a SORT."""
-    return selection.program(sort, vectors) if sort.arg.selects else \
-        sorting.program(sort, vectors)
-
-
 def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
     """Return the launch parameters of a SORT: its rows, and scratch bytes per worker."""
-    emitter = selection if sort.arg.selects else sorting
-    return {"parallel": rows_and_length(sort)[0], "scratch": emitter.scratch(sort, vectors)}
+    return {"parallel": rows_and_length(sort)[0], "scratch": sorting.scratch(sort, vectors)}
 
 
 def loop_extents(loop: UOp, machine: TargetLowering) -> dict[str, UOp]:

@@ -135,6 +135,7 @@ def number(*_: Any) -> Any:
     return 1.0
 
 
+TORCH: dict[str, Any] = {"dim": 0}
 MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
     "scan": (lambda: fnx.lax.scan(0.0, number, jnp.ones(3)),
              "write scan(f, init, xs, length, ...)"),
@@ -152,6 +153,8 @@ MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
     "repeat": (lambda: jnp.repeat(jnp.ones(2), 2.5), "use int(...)"),
     "permutation": (lambda: fnx.random.permutation(fnx.random.key(0), 5.5), "use int(...)"),
     "no return": (lambda: fnx.grad(lambda x: None)(1.0), "a function without a return statement"),
+    "keyword": (lambda: jnp.sum(jnp.ones(3), **TORCH), "did you mean 'axis'?"),
+    "text": (lambda: "a" * jnp.ones(3), "convert the data to numbers first"),
     "padding": (lambda: fnx.lax.conv(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 1, 3, 3)), (1, 1), "SME"),
                 "did you mean 'SAME'?")}
 
@@ -159,6 +162,10 @@ MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", MISPLACED)
 def test_arguments_in_another_order_say_the_order(name: str) -> None:
     f, hint = MISPLACED[name]
-    with pytest.raises((fnx.errors.ArgumentError, fnx.errors.GradError)) as caught:
+    with pytest.raises(fnx.errors.FnxError) as caught:
         f()
     assert str(caught.value.hint).startswith(hint)
+
+
+def test_text_is_in_no_array() -> None:
+    assert "a" not in jnp.ones(3) and 1 in jnp.ones(3)

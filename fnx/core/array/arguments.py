@@ -141,26 +141,21 @@ _OTHER_FLAGS = frozenset({
     "overwrite_input", "symbolic_zeros"})
 
 
-def _check_optional_int(name: str, value: Any) -> None:
-    if value is not None:
-        check_int(name, value)
-
-
-def _check_callable(name: str, value: Any) -> None:
+def check_callable(name: str, value: Any) -> None:
+    """Raise unless the value can be called."""
     if not callable(value):
         raise ArgumentError(f"expected a function as {name}, got {type(value).__name__}")
 
 
-def _check_optional_callable(name: str, value: Any) -> None:
-    if value is not None:
-        _check_callable(name, value)
+def _optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], None]:
+    """Return the check for a value or None."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
-    "int": check_int, "int | None": _check_optional_int, "PrecisionLike": check_precision}
-
-
+    "int": check_int, "int | None": _optional(check_int), "PrecisionLike": check_precision}
 _OTHER_FUNCTIONS = frozenset({"true_fun", "false_fun"})  # cond takes operands there, too
+_AXIS = "ax"  # axis, axes, axis1: they have a check of their own
 
 
 def _find_check(name: str, annotation: Any) -> Callable[[str, Any], Any] | None:
@@ -171,9 +166,9 @@ def _find_check(name: str, annotation: Any) -> Callable[[str, Any], Any] | None:
     if isinstance(annotation, str) and annotation.startswith("Callable["):
         if name in _OTHER_FUNCTIONS:
             return None
-        return _check_optional_callable if annotation.endswith("| None") else \
-            _check_callable if annotation.endswith("]") else None
-    return None if name.startswith("ax") else _CHECKS.get(annotation)
+        return _optional(check_callable) if annotation.endswith("| None") else \
+            check_callable if annotation.endswith("]") else None
+    return None if name.startswith(_AXIS) else _CHECKS.get(annotation)
 
 
 def _parameter_names(f: Any) -> tuple[Sequence[str], Sequence[str]]:
@@ -205,24 +200,18 @@ def check_annotated(f: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for position, name, check in checks:
             if position < len(args):
-                x = args[position]
-                if (what := _MISPLACED.get(check)) is not None and what[1](x):
-                    raise _order_error(f, positional, position, what[0], x)
-                check(name, x)
+                try:
+                    check(name, args[position])
+                except ArgumentError as error:
+                    if check is check_callable or check is check_int and \
+                            not isinstance(args[position], numbers.Number | str):
+                        error.hint = _order_of(f, positional)  # it may be another argument
+                    raise
             elif name in kwargs:
                 check(name, kwargs[name])
         return f(*args, **kwargs)
     return checked
 
 
-# what an argument is that stands in the place of another
-_MISPLACED: Mapping[Callable[[str, Any], Any], tuple[str, Callable[[Any], bool]]] = {
-    _check_callable: ("a function", lambda x: not callable(x)),
-    check_int: ("an int", lambda x: callable(x) or getattr(x, "shape", ()) != ())}
-
-
-def _order_error(f: Any, names: Sequence[str], position: int, what: str, x: Any) -> ArgumentError:
-    """Return the error about an argument that stands in the place of another."""
-    order = ", ".join([*names[:4], *["..."] * (len(names) > 4)])
-    return ArgumentError(f"expected {what} as {names[position]}, got {type(x).__name__}",
-                         hint=f"write {f.__name__}({order})")
+def _order_of(f: Any, names: Sequence[str]) -> str:
+    return f"write {f.__name__}({', '.join([*names[:4], *['...'] * (len(names) > 4)])})"

@@ -45,7 +45,8 @@ class ProgramBuilder:
         self.fma, self.rounds, self.permuted = fma, rounds, permuted
         self.stack: list[list[UOp]] = [[]]
         self._depth: dict[UOp, int] = {}
-        self._closed: set[UOp] = set()  # lines of loops, scopes and branches that are closed
+        # at each depth the lines of loops, scopes and branches that are closed
+        self._closed: list[set[UOp]] = [set()]
         self._numbers = 0
         self._loops: list[UOp] = []
 
@@ -77,9 +78,10 @@ class ProgramBuilder:
             return node
         if known_depth is not None:
             self.stack[known_depth].remove(node)
-        elif node in self._closed:  # this line comes before those loops and scopes
-            for lines in self.stack[depth + 1:]:
+        for lines, closed in zip(self.stack[depth + 1:], self._closed[depth + 1:]):
+            if node in closed:  # this line comes before those
                 lines[:] = [line for line in lines if line is not node]
+                closed.discard(node)
         self._depth[node] = depth
         self.stack[depth].append(node)
         return node
@@ -100,7 +102,7 @@ class ProgramBuilder:
 
     def open(self, start: UOp, stop: UOp) -> UOp:
         """Open a loop start <= i < stop and return its counter i."""
-        self.stack.append([])
+        self.open_scope()
         loop = self.put(ops.FOR, dtypes.index, (start, stop), self.number())
         self._loops.append(loop)
         return loop
@@ -108,13 +110,18 @@ class ProgramBuilder:
     def open_scope(self) -> None:
         """Open a scope: one level deeper, but not a loop."""
         self.stack.append([])
+        self._closed.append(set())
 
     def close_scope(self) -> None:
         """Close the scope. Values defined in it must not be used afterwards."""
+        self._close_level()
+
+    def _close_level(self) -> None:
         inner = self.stack.pop()
         for node in inner:
             self._depth.pop(node, None)
-        self._closed.update(inner)
+        self._closed.pop()
+        self._closed[-1].update(inner)
         self.stack[-1].extend(inner)
 
     def phi(self, init: UOp) -> UOp:
@@ -125,11 +132,7 @@ class ProgramBuilder:
     def close(self, nexts: Sequence[UOp]) -> list[UOp]:
         """Close the innermost loop and return the final values of its PHIs, in order."""
         end = self.put(ops.ENDFOR, dtypes.void, (self._loops.pop(), *nexts))
-        inner = self.stack.pop()
-        for node in inner:
-            self._depth.pop(node, None)
-        self._closed.update(inner)
-        self.stack[-1].extend(inner)
+        self._close_level()
         self._depth[end] = len(self.stack) - 1
         return [self.put(ops.LOOP_RESULT, n.dtype, (end,), i) for i, n in enumerate(nexts)]
 
@@ -142,7 +145,7 @@ class ProgramBuilder:
         lines = self.stack[-1]
         for node in lines[lines.index(branch):]:
             self._depth.pop(node, None)  # two updates of one element load it twice
-            self._closed.add(node)
+            self._closed[-1].add(node)
         self.put(ops.ENDIF, dtypes.void, (branch,))
 
     # ---- integers, folded if constant ----

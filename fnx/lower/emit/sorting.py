@@ -20,6 +20,7 @@ from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
+from fnx.lower.emit import selection
 from fnx.lower.emit.row_emitter import (
     MAX_LENGTH,
     VECTOR_BYTES,
@@ -40,11 +41,14 @@ def program(sort: UOp, vectors: bool = True) -> UOp:
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
     PROGRAM
     """
-    return _SortEmitter(sort, vectors).program()
+    return selection.program(sort, vectors) if sort.arg.selects else \
+        _SortEmitter(sort, vectors).program()
 
 
 def scratch(sort: UOp, vectors: bool = True) -> UOp:
     """Return the scratch bytes per worker as an index expression."""
+    if sort.arg.selects:
+        return selection.scratch(sort, vectors)
     _, n = rows_and_length(sort)
     lines = build.idiv(build.add(n, build.index_const(_LINE - 1)), build.index_const(_LINE))
     emitter = _SortEmitter(sort, vectors)

@@ -471,24 +471,23 @@ def _negate_sum(x: UOp, node: UOp) -> UOp:
     return build.sub(broadcast_like(0, total), total)
 
 
-def _scatter_of_pad(x: UOp, node: UOp) -> UOp | None:
+def _scatter_of_pad(node: UOp) -> UOp | None:
     """Add nothing instead of zeros from a PAD of updates."""
-    index, updates = node.src[1], node.src[-1]
-    rank = len(index.shape)
-    zero = build.const(0, x.dtype)
-    if node.arg.monoid is not ops.ADD or underlying_const(updates.src[1]) is not zero or \
-            not any(before or after for before, after in updates.arg[:rank]) or \
+    x, index, updates = node.src[0], node.src[1], node.src[-1]
+    n_axes, zero = len(index.shape), build.const(0, x.dtype)
+    if node.arg.monoid is not ops.ADD or updates.op is not ops.PAD or \
+            underlying_const(updates.src[1]) is not zero or \
+            not any(map(any, updates.arg[:n_axes])) or \
             not (x.dtype.is_integer or underlying_const(x) is zero):  # -0.0 + 0 is 0
         return None
     bounds = [(before, n - after) for n, (before, after) in zip(updates.shape, updates.arg)]
-    bounds[rank:] = [(0, n) for n in updates.shape[rank:]]
-    src = [build.shrink(i, bounds[:rank]) for i in node.src[1:-1]]
-    return node.replace(src=(x, *src, build.shrink(updates, bounds)))
+    bounds[n_axes:] = [(0, n) for n in updates.shape[n_axes:]]
+    return node.replace(src=(x, *[build.shrink(i, bounds[:n_axes]) for i in node.src[1:-1]],
+                             build.shrink(updates, bounds)))
 
 
 COMMUTING_RULES = [
-    RewriteRule(UPat(ops.SCATTER, None, "node"), lambda node: _scatter_of_pad(node.src[0], node),
-                lambda node: node.src[-1].op is ops.PAD, "scatter of a pad"),
+    RewriteRule(UPat(ops.SCATTER, None, "node"), _scatter_of_pad, name="scatter of a pad"),
     RewriteRule(UPat(ops.REDUCE, (UPat(ops.NEG, (x,)),), "node"), _negate_sum,
                 lambda x, node: node.arg.monoid is ops.ADD, "sum of -x"),
     RewriteRule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,

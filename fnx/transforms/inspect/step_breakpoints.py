@@ -19,6 +19,9 @@ Evaluate = Callable[[CodeType], Any]
 class Breakpoint:
     """Where to stop, and when.
 
+    >>> Breakpoint(12, "'nan'")  # at the prompt some write quotes
+    12 if nan
+
     Attributes:
         location: "" for any line, a line number, "file.py:12" or the name of a function.
         condition: "nan", "inf", a Python expression over variables, or a function of the step.
@@ -32,7 +35,7 @@ class Breakpoint:
     def __init__(self, location: int | str = "", condition: Condition = None, *,
                  once: bool = False) -> None:
         if isinstance(condition, str) and (word := condition.strip("\"' ")) in ("nan", "inf"):
-            condition = word  # at the prompt some write quotes
+            condition = word
         self.location, self.condition, self.error = str(location), condition, ""
         self.once, self.n_reached, self.n_stops = once, 0, 0
         self.unknown, self._n_evaluated = "", 0

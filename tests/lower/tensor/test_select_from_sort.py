@@ -85,6 +85,8 @@ def test_its_program_is_what_the_sort_has(program: str, dtype: str, k: int, rows
     with override(device="interp"):
         want = f(x)
     for a, b in zip(fnx.tree.leaves(got), fnx.tree.leaves(want), strict=True):
+        if dtype == "bfloat16":  # whose NaNs NumPy takes for different
+            a, b = a.astype("float32"), b.astype("float32")
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 

@@ -106,3 +106,12 @@ def test_out_is_called_with_the_defaults_of_options() -> None:
     x = jnp.arange(4.0)
     assert moving_sum(x, w=3).tolist() == [3, 6]
     assert moving_sum(x, w=3, scale=2.0).tolist() == [6, 12]
+
+
+def test_a_kernel_has_an_output() -> None:
+    with pytest.raises(fnx.errors.KernelError, match="at least one output, got None"):
+        fnx.call(out=lambda x: None)(moving)(jnp.ones(3))
+
+
+def moving(x: Any, o: Any) -> None:
+    o[k.range(3)] = 1.0
