@@ -217,7 +217,8 @@ function timeMap(found) {
   const { boxes: places, told } = timeBoxes(found, r => [
     r.name, r.line, `${ms(r.stop - r.start)} from ${ms(r.start)} on`, size(r.bytes),
     `${(r.flops / Math.max(1, r.stop - r.start)).toFixed(1)} GFLOP/s`,
-    `${size(r.living)} of intermediate buffers in use`].filter(Boolean).join("   "));
+    `${size(r.living)} of intermediate buffers in use`].filter(Boolean).join("   "),
+    $("detail").clientWidth);
   boxes(told, places, [], true);
 }
 

@@ -35,10 +35,12 @@ class Drawing {
       left = Math.min(left, b.x); right = Math.max(right, b.x + b.w);
       top = Math.min(top, b.y); bottom = Math.max(bottom, b.y + b.h);
     }
-    const whole = Math.min(clientWidth / (right - left + 40), clientHeight / (bottom - top + 40));
-    this.scale = Math.min(1.2, Math.max(whole, 0.35));
-    this.x = clientWidth / 2 - this.scale * (left + right) / 2;
-    this.y = this.scale > whole || this.lanes ? 20 - this.scale * top
+    const high = clientHeight / (bottom - top + 40);
+    const whole = this.lanes ? high : Math.min(clientWidth / (right - left + 40), high);
+    this.scale = Math.min(this.lanes ? 1 : 1.2, Math.max(whole, 0.35));
+    if (this.lanes) this.stretch = clientWidth / (right - left + 20) / this.scale;
+    this.x = clientWidth / 2 - this.scale * this.stretch * (left + right) / 2;
+    this.y = this.scale > whole || this.lanes ? 10 - this.scale * top
                                 : clientHeight / 2 - this.scale * (top + bottom) / 2;
     this.draw();
   }
@@ -95,13 +97,14 @@ class Drawing {
       if (scale * b.h < 9 || scale * w < 12) return;
       c.save();
       c.beginPath(); c.rect(x, b.y, w, b.h); c.clip();
-      const size = this.lanes ? 11 / scale : 13; // names on lanes stay as large in a small window
-      c.fillStyle = ink; c.font = `600 ${size}px system-ui, sans-serif`;
       const lines = b.lines.filter(Boolean), step = 15;
+      const size = lines.length ? 13 : 11 / scale; // a lone name stays as large in a small window
+      c.fillStyle = ink; c.font = `600 ${size}px system-ui, sans-serif`;
       const write = (text, y) => { // what is too long begins at the left, so that it can be read
-        const long = this.lanes || c.measureText(text).width > w - 6;
+        const from = Math.max(x, left) + 4 / scale, room = x + w - from - 2 / scale;
+        const long = this.lanes || c.measureText(text).width > room;
         c.textAlign = long ? "left" : "center";
-        c.fillText(text, long ? Math.max(x, left) + 4 : x + w / 2, y);
+        c.fillText(fitted(c, text, room), long ? from : x + w / 2, y);
       };
       let y = b.y + b.h / 2 - step * lines.length / 2;
       write(b.title, y);
@@ -162,6 +165,13 @@ class Drawing {
 const ms = ns => ns < 1e5 ? `${(ns / 1e3).toFixed(2)} us` : `${(ns / 1e6).toFixed(3)} ms`;
 const shortened = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
 
+// The text, or as much of it as the room holds, with an ellipsis; nothing below three characters.
+function fitted(context, text, room) {
+  let n = text.length;
+  while (n > 2 && context.measureText(shortened(text, n)).width > room) n--;
+  return n > 2 || text.length < 3 ? shortened(text, n) : "";
+}
+
 function nodeBoxes(graph) {
   return graph.nodes.map(n => ({
     x: n.x * WIDTH, y: n.y * HEIGHT, w: BOX, h: TALL, title: n.op,
@@ -183,8 +193,8 @@ function memoryBoxes(memory) {
 }
 
 // Time to the right: ticks, a lane of kernels, a lane of each worker, below them the bytes in use.
-function timeBoxes(found, tell) {
-  const wide = 1600, lane = 44, gap = 8, high = 160;
+function timeBoxes(found, tell, room) { // room: the pixels of its width
+  const names = 94, wide = Math.max(100, room - names - 30), lane = 26, gap = 4, high = 96;
   const end = Math.max(1, found.runs.at(-1)?.stop || 1), at = ns => ns / end * wide;
   const most = Math.max(1, ...found.runs.map(r => r.living));
   const boxes = [], told = [];
@@ -192,10 +202,11 @@ function timeBoxes(found, tell) {
     boxes.push({ x, y, w, h, title, lines: [], color, line });
     told.push(text);
   };
-  const label = (y, h, text) => add(-220, y, 210, h, text, "plain", text);
-  for (let i = 0; i < 10; i++)
-    add(wide * i / 10, 0, wide / 10, 36, ms(end * i / 10), "plain", "");
-  const top = 36 + gap, worker = i => top + (i + 1) * (lane + gap), bottom = worker(found.workers);
+  const label = (y, h, text) => add(-names, y, names - gap, h, text, "plain", text);
+  const ticks = Math.min(10, Math.floor(wide / 70)) || 1;
+  for (let i = 0; i < ticks; i++)
+    add(wide * i / ticks, 0, wide / ticks, 22, ms(end * i / ticks), "plain", "");
+  const top = 22 + gap, worker = i => top + (i + 1) * (lane + gap), bottom = worker(found.workers);
   label(top, lane, "kernels");
   for (let i = 0; i < found.workers; i++) label(worker(i), lane, `worker ${i}`);
   label(bottom, high, "bytes in use");

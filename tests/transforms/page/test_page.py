@@ -483,5 +483,18 @@ def test_the_page_in_a_browser(view: Page) -> None:
         page.select_option("#functions", label=HOSTILE)
         page.locator("#title", has_text="1 kernels").wait_for()
         assert page.locator("img").count() == 0
+
+        page.set_viewport_size({"width": 400, "height": 850})
+        page.select_option("#functions", index=0)
+        for tab in ("Kernels", "Passes", "Steps", "Memory", "Time and"):
+            page.locator("#tabs button", has_text=tab).click()
+            ready(f"{'timeline' if tab == 'Time and' else tab.lower()}/0")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 400, tab
+        # All of the time is in the drawing, and each name of a lane has the room that it takes.
+        assert page.evaluate("""drawing.boxes.every(b => {
+            const from = drawing.x + drawing.scale * drawing.stretch * b.x;
+            const to = from + drawing.scale * drawing.stretch * b.w;
+            return from >= 0 && to <= drawing.canvas.clientWidth && (b.x >= 0 || to - from > 80);
+        })""")
         browser.close()
     assert messages == []
