@@ -370,9 +370,9 @@ def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
 
     >>> import fnx
     >>> visualize_array_sharding(fnx.numpy.ones(4))
-    ┌─────┐
-    │CPU 0│
-    └─────┘
+    +-----+
+    |CPU 0|
+    +-----+
     """
     x = asarray(arr)
     visualize_sharding(x.shape, x.sharding, **kwargs)
@@ -399,9 +399,9 @@ def visualize_sharding(shape: Sequence[int], sharding: Any, *, use_color: bool =
 
     >>> import fnx
     >>> visualize_sharding((2, 2), fnx.NamedSharding(fnx.make_mesh((1,), "x"), fnx.P("x")))
-    ┌─────┐
-    │CPU 0│
-    └─────┘
+    +-----+
+    |CPU 0|
+    +-----+
     """
     builtins.print(pictures.sharding_picture(shape, sharding, min_width))
 

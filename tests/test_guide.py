@@ -1,4 +1,5 @@
-"""The code of the README and of each page in docs/guide runs, and prints the text that follows it.
+"""The code of the README, the home page and each page in docs/guide runs, and prints the text that
+follows it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ spec = importlib.util.spec_from_file_location("run_guide", ROOT / "scripts" / "r
 assert spec is not None and spec.loader is not None
 run_guide = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_guide)
-PAGES = [ROOT / "README.md", *sorted(run_guide.GUIDE.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted(run_guide.GUIDE.glob("*.md"))]
 if importlib.util.find_spec("torch") is None:  # make test-torch installs it
     PAGES.remove(run_guide.GUIDE / "torch.md")
 

@@ -156,6 +156,23 @@ except ImportError as error:
   Fix: pip install '{wanted}'"""
 
 
+def test_a_scipy_that_is_too_old_is_named_when_it_fails(tmp_path: Path) -> None:
+    (tmp_path / "scipy-1.12.0.dist-info").mkdir()
+    (tmp_path / "scipy-1.12.0.dist-info" / "METADATA").write_text("Name: scipy\nVersion: 1.12.0\n")
+    (tmp_path / "scipy.py").write_text("raise ImportError('numpy.core.multiarray')")
+    code = """
+import fnx.numpy as jnp
+try:
+    jnp.linalg.svd(jnp.eye(3))
+except ImportError as error:
+    print(error)
+"""
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    assert python(code, PYTHONPATH=path, FNX_CACHE_DIR="") == """\
+<string>:4: svd: expected scipy>=1.13, got 1.12.0
+  Fix: pip install 'scipy>=1.13'"""
+
+
 @pytest.mark.parametrize("change, expected, fix", [
     ("sys.platform = 'win32'", "expected Linux or macOS, got win32", "wsl --install"),
     ("sys.implementation.name = 'pypy'", "expected CPython, got pypy", "CPython"),

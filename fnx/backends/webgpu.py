@@ -125,8 +125,8 @@ class WebGpuDriver(InterruptibleDriver):
         try:
             self.wgpu: Any = load("wgpu")
         except ImportError as error:
-            raise DeviceError(f"webgpu: looked for the module wgpu: {error}",
-                              hint=_PACKAGES) from error
+            raise DeviceError("webgpu: looked for the module wgpu: "
+                              f"{getattr(error, 'message', error)}", hint=_PACKAGES) from error
         try:
             adapter = self.wgpu.gpu.request_adapter_sync(power_preference="high-performance")
         except Exception as error:

@@ -24,9 +24,9 @@ def sharding_picture(shape: Sequence[int], sharding: Sharding, min_width: int = 
 
     >>> import fnx
     >>> print(sharding_picture((4,), fnx.numpy.ones(4).sharding))
-    ┌─────┐
-    │CPU 0│
-    └─────┘
+    +-----+
+    |CPU 0|
+    +-----+
     """
     if len(shape) not in (1, 2):
         raise ShapeError(f"expected an array of 1 or 2 axes, got shape {tuple(shape)}",
@@ -39,9 +39,6 @@ def sharding_picture(shape: Sequence[int], sharding: Sharding, min_width: int = 
     texts = [[f"{holders[0].platform.upper()} {','.join([str(d.id) for d in holders])}"
               for column in columns if (holders := cells[row, column])] for row in rows]
     width = max(min_width, *[len(text) for line in texts for text in line])
-
-    def border(left: str, middle: str, right: str) -> str:
-        return left + middle.join(["─" * width] * len(columns)) + right
-    lines = [f"│{'│'.join([text.center(width) for text in line])}│" for line in texts]
-    between = f"\n{border('├', '┼', '┤')}\n"
-    return "\n".join([border("┌", "┬", "┐"), between.join(lines), border("└", "┴", "┘")])
+    border = "+".join(["", *["-" * width] * len(columns), ""])
+    lines = ["|".join(["", *[text.center(width) for text in line], ""]) for line in texts]
+    return "\n".join([border, f"\n{border}\n".join(lines), border])

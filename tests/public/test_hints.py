@@ -34,7 +34,8 @@ MISSPELLINGS = """
     random.nomal normal     random.randn normal       random.rand_int randint   random.seed key
     tree.leafs leaves       linalg.invert inv         linalg.cholesy cholesky   debug.pirnt print
     kernel.vectorise vectorize  stats.nrom norm       config.devic device
-    array.reshap reshape    fnx.tree_map fnx.tree.map
+    array.reshap reshape    fnx.tree_map fnx.tree.map jnp.sofmax fnx.nn.softmax  fnx.pmp pmap
+    jnp.flatten ravel       jnp.topk fnx.lax.top_k    fnx.tree_leaves fnx.tree.leaves
 """.split()
 NO_NAMES = ("array.foo", "jnp.q", "jnp.train", "jnp.helper", "jnp.data", "fnx.server", "lax.xyz")
 
@@ -88,6 +89,7 @@ def test_a_method_of_other_libraries_has_a_cure(name: str, cure: str) -> None:
     ("nn.Linear", "flax or equinox"), ("fnx.optim", "optax"), ("fnx.show", ".lower(x).show()"),
     ("fnx.manual_seed", "fnx.random.key(seed)"), ("nn.cross_entropy", "fnx.nn.log_softmax"),
     ("fnx.cuda", 'fnx.devices("cuda")'), ("config.debug_nans", "fnx.debug_nans()"),
+    ("jnp.view", "x.reshape(shape)"),
     ("random.manual_seed", "did you mean 'key'?")])
 def test_what_other_libraries_have_in_a_module_has_a_cure(path: str, cure: str) -> None:
     assert cure in message(path)

@@ -112,10 +112,10 @@ def test_what_does_not_fit_is_refused(mesh: Mesh) -> None:
 def test_a_picture_shows_who_has_what(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
     fnx.debug.visualize_array_sharding(fnx.device_put(X, NamedSharding(mesh, P("b", None))))
     assert capsys.readouterr().out == (
-        "┌───────────┐\n│CPU 0,2,4,6│\n├───────────┤\n│CPU 1,3,5,7│\n└───────────┘\n")
+        "+-----------+\n|CPU 0,2,4,6|\n+-----------+\n|CPU 1,3,5,7|\n+-----------+\n")
     fnx.debug.visualize_sharding((4, 2), NamedSharding(mesh, P("a", "b")))
     assert capsys.readouterr().out.splitlines()[:3] == [
-        "┌─────┬─────┐", "│CPU 0│CPU 1│", "├─────┼─────┤"]
+        "+-----+-----+", "|CPU 0|CPU 1|", "+-----+-----+"]
     with pytest.raises(ShapeError, match="1 or 2 axes"):
         fnx.debug.visualize_array_sharding(jnp.ones((2, 2, 2)))
 

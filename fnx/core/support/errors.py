@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.support.line_visits import recording
-from fnx.core.support.name_hints import CURES_OF_MODULES, SYNONYMS, suggestion
+from fnx.core.support.name_hints import CURES_OF_MODULES, cure_in_module
 from fnx.core.support.process import load
 
 PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
@@ -428,24 +428,14 @@ class UnknownNameError(FnxError, AttributeError):
     def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str,
                  message: str = "") -> None:
         super().__init__(message or f"{owner} has no attribute {name!r}")
-        self.missing, self.names, self.otherwise = name, names, otherwise
+        self.names, self.otherwise = names, otherwise
         self._in_module = f"{owner.rpartition('.')[2].strip(chr(39))}.{name}"  # as kernel.mean
 
     def __str__(self) -> str:
         known = [name for name in self.names if not name.startswith("_")]
-        synonym = SYNONYMS.get(self.missing, "")
-        short = synonym.rpartition(".")[2]
-        synonym = short if short in known else synonym
-        cure = CURES_OF_MODULES.get(self._in_module) or (
-            f"did you mean {self._of_owner(synonym)!r}?" if synonym in known or "." in synonym else
-            CURES_OF_MODULES.get(self.missing) or suggestion(self.missing, known))
-        self.hint = self.hint or cure or self.otherwise
+        root = "jax." if self.message.startswith("module 'jax") else "fnx."
+        self.hint = self.hint or cure_in_module(self._in_module, known, root) or self.otherwise
         return super().__str__()
-
-    def _of_owner(self, synonym: str) -> str:
-        """Return a name of fnx's as code written for JAX has it, if it is such code."""
-        return synonym.replace("fnx.", "jax.") if self.message.startswith("module 'jax") else \
-            synonym
 
 
 class MissingName:

@@ -10,13 +10,14 @@ the function under a transform.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 SYNONYMS: Mapping[str, str] = {
     "avg": "average", "backward": "fnx.grad", "bmm": "matmul", "cat": "concatenate",
     "clamp": "clip", "contiguous": "copy", "cpu": "fnx.device_put",
-    "detach": "fnx.lax.stop_gradient", "detect_anomaly": "fnx.debug_nans", "dim": "ndim",
-    "div": "divide", "expand": "fnx.numpy.broadcast_to", "gaussian": "normal",
+    "detach": "fnx.lax.stop_gradient", "determinant": "det", "detect_anomaly": "fnx.debug_nans",
+    "dim": "ndim", "div": "divide", "expand": "fnx.numpy.broadcast_to", "flatten": "ravel",
+    "gather": "fnx.numpy.take_along_axis", "gaussian": "normal", "isnull": "isnan",
     "load_checkpoint": "fnx.load", "log_softmax": "fnx.nn.log_softmax",
     "logsumexp": "fnx.nn.logsumexp", "manual_seed": "key", "masked_fill": "fnx.numpy.where",
     "mm": "matmul", "mul": "multiply", "norm": "fnx.numpy.linalg.norm", "numel": "size",
@@ -26,8 +27,9 @@ SYNONYMS: Mapping[str, str] = {
     "random_normal": "fnx.random.normal", "relu": "fnx.nn.relu", "save_checkpoint": "fnx.save",
     "seed": "key", "sigmoid": "fnx.nn.sigmoid", "shuffle": "fnx.random.permutation",
     "softmax": "fnx.nn.softmax",
-    "sub": "subtract", "to": "fnx.device_put", "tree_map": "fnx.tree.map",
-    "tree_multimap": "fnx.tree.map", "uniform": "fnx.random.uniform",
+    "sub": "subtract", "to": "fnx.device_put", "topk": "fnx.lax.top_k",
+    "tree_flatten": "fnx.tree.flatten", "tree_leaves": "fnx.tree.leaves",
+    "tree_map": "fnx.tree.map", "tree_multimap": "fnx.tree.map", "uniform": "fnx.random.uniform",
     "unsqueeze": "fnx.numpy.expand_dims"}
 
 
@@ -211,6 +213,7 @@ in it write fnx.lax.stop_gradient(x)
     device get_default_device: write fnx.devices("cpu")[0]; fnx.config.device = "cuda" changes \
 the default
     cuda is_available: write fnx.devices("cuda"), or fnx.config.device = "cuda"
+    numpy.view: write x.reshape(shape), or x.view(dtype) for the same bits
     kernel.mean kernel.average: write k.sum(value, over=i) / n, with n the length of i
     kernel.dot kernel.matmul: write k.sum(x[m, i] * w[i, n], over=i)
     kernel.relu: write k.maximum(value, 0)
@@ -240,6 +243,7 @@ a condition that ends it
 
 # ---- similar names
 
+LIKE = 0.5  # names that are more similar are suggested
 _EDIT_WEIGHT = 1.4  # letters that an edit counts: "foo" is not like "floor", "vampp" is like "vmap"
 _SWAP_COST = 0.7  # of two neighbouring letters that change places, in edits
 
@@ -259,6 +263,33 @@ def keyword_suggestion(keyword: str, keywords: Iterable[str]) -> str:
         suggestion(keyword, keywords)
 
 
+def cure_in_module(path: str, known: Sequence[str], root: str = "fnx.") -> str:
+    """Say what to write in place of a name that a module does not have, or "".
+
+    Args:
+        path: the name, after the last word of its module's.
+        known: the names that the module has.
+        root: what the names of fnx's modules begin with in the user's code.
+
+    >>> cure_in_module("numpy.sofmax", ["fmax"])
+    "did you mean 'fnx.nn.softmax'?"
+    """
+    name = path.rpartition(".")[2]
+    return CURES_OF_MODULES.get(path) or _synonym(name, name, known, root) or \
+        CURES_OF_MODULES.get(name) or \
+        _synonym(most_similar([*known, *SYNONYMS], name), name, known, root) or \
+        suggestion(name, known)
+
+
+def _synonym(word: str, name: str, known: Sequence[str], root: str) -> str:
+    """Suggest what a word stands for, if it is like a name; else ""."""
+    meant = SYNONYMS.get(word, "") if word not in known else ""
+    short = meant.rpartition(".")[2]
+    meant = short if short in known else meant.replace("fnx.", root)
+    there = meant in known or "." in meant
+    return f"did you mean {meant!r}?" if there and similarity(word, name) > LIKE else ""
+
+
 def suggestion(name: str, names: Iterable[str]) -> str:
     """Suggest the most similar name, or "".
 
@@ -266,12 +297,12 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     ("did you mean 'axis'?", '')
     """
     best = most_similar(names, name)
-    return f"did you mean {best!r}?" if best and similarity(best, name) > 0.5 else ""
+    return f"did you mean {best!r}?" if best and similarity(best, name) > LIKE else ""
 
 
 def most_similar(names: Iterable[str], name: str) -> str:
-    """Return the most similar of some names, or "" if there are none."""
-    return max(names, key=lambda other: similarity(other, name), default="")
+    """Return the most similar of some names, the longest of several; "" if there are none."""
+    return max(names, key=lambda other: (similarity(other, name), len(other)), default="")
 
 
 def similarity(a: str, b: str) -> float:

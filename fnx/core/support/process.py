@@ -58,7 +58,7 @@ def load(name: str) -> ModuleType:
     """Import a module on first use.
 
     Raises:
-        RequirementError: its package is not installed.
+        RequirementError: its package is not installed, or has another version than fnx needs.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -66,10 +66,12 @@ def load(name: str) -> ModuleType:
     with _import_lock:
         try:
             return importlib.import_module(name)
-        except ModuleNotFoundError as e:
-            if e.name != name.partition(".")[0]:
-                raise
-            raise requirements.missing(e.name) from None
+        except ImportError as e:
+            package = name.partition(".")[0]
+            if isinstance(e, ModuleNotFoundError) and e.name == package:
+                raise requirements.missing(package) from None
+            requirements.check_installed(package)
+            raise
 
 
 class _LazyModule:

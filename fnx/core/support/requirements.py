@@ -17,6 +17,7 @@ import sys
 import numpy as np
 
 from fnx.core.support.errors import RequirementError
+from fnx.core.support.process import load
 
 LLVMLITE = ((0, 45), (0, 51))  # LLVM 20 to 22: from the first version, below the second
 NUMPY = ((2, 0), None)
@@ -53,6 +54,13 @@ def _check(package: str, version: str, bounds: Bounds) -> None:
     if version and not in_range(version, bounds):
         raise RequirementError(f"expected {requirement(package, bounds)}, got {version}",
                                hint=f"pip install '{requirement(package, bounds)}'")
+
+
+def check_installed(package: str) -> None:
+    """Raise an error if a package that can't be imported has a version that fnx can't use."""
+    metadata = load("importlib.metadata")  # takes 10 ms, only to report an error
+    if package in _BOUNDS:
+        _check(package, metadata.version(package), _BOUNDS[package])
 
 
 def missing(package: str) -> RequirementError:

@@ -236,4 +236,4 @@ def _size(graph: UOp) -> int:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else line[:WIDTH - 2].rstrip() + " …"
+    return line if len(line) <= WIDTH else line[:WIDTH - 4].rstrip() + " ..."

@@ -68,6 +68,7 @@ def test_a_summary_is_short_and_says_what_is_worth_a_look(
             "effects": fnx.jit(lambda x: fnx.debug.print("{}", x)).lower(jnp.ones(3))}.items():
         lowering.show()
         lines[name] = capsys.readouterr().out.splitlines()
+        assert all(map(str.isascii, lines[name])), "for terminals of any encoding"
         assert len(lines[name]) <= 60 and max(map(len, lines[name])) <= 100
         assert [line.split()[0] for line in lines[name][3:3 + len(STEPS)]] == list(STEPS)
     assert lines["deep"][0].startswith("deep on cpu: ") and "more" in lines["deep"][26]
