@@ -246,6 +246,7 @@ mask_finished_lanes = lazy_import("fnx.lower.legalize.mask_finished_lanes", "mas
 outline_cold_branches = lazy_import("fnx.lower.legalize.outline_cold_branches",
                                     "outline_cold_branches")
 privatize_stages = lazy_import("fnx.lower.emit.privatize_stages", "privatize_stages")
+split_masked_stores = lazy_import("fnx.lower.legalize.split_masked_stores", "split_masked_stores")
 emulate_unsupported_dtypes = lazy_import("fnx.lower.legalize.emulate_unsupported_dtypes",
                                          "emulate_unsupported_dtypes")
 
@@ -271,6 +272,7 @@ HOST = TargetLowering(
         Pass("emit", emit_program, "kernel", "program", takes_target=True),
         Pass("outline_cold_branches", outline_cold_branches, "program", "program",
              frozenset({ops.UNLIKELY})),
+        Pass("split_masked_stores", split_masked_stores, "program", "program", takes_target=True),
         Pass("render", host.render, "program", "text"),
     ),
     module=host.module,
@@ -431,25 +433,26 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return result
 
     def text(symbol: str) -> str:
-        kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else \
-            fft.program(kernel, target) if kernel.op is ops.FFT_STEP else \
-            linalg.program(kernel, target) if kernel.op is ops.LINALG else program()
-        body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
-        return machine.module(symbol, body)
+        is_native = kernel.op in (ops.SORT, ops.FFT_STEP, ops.LINALG)
+        passes = [p for p in machine.code if p.after == "text" or
+                  is_native and p.before == "program"]
+        return machine.module(symbol, driver.run(passes, code.program()))
 
     if kernel.op is ops.SORT:
-        return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
+        code = KernelCode(key, lambda: sorting.program(kernel, vectors), text,
                           sort_extents(kernel, vectors))
-    if kernel.op is ops.FFT_STEP:
-        return KernelCode(key, lambda: fft.program(kernel, target), text,
+    elif kernel.op is ops.FFT_STEP:
+        code = KernelCode(key, lambda: fft.program(kernel, target), text,
                           fft.extents(kernel, target))
-    if kernel.op is ops.LINALG:
-        return KernelCode(key, lambda: linalg.program(kernel, target), text,
+    elif kernel.op is ops.LINALG:
+        code = KernelCode(key, lambda: linalg.program(kernel, target), text,
                           linalg.extents(kernel, target),
                           is_library_call=linalg.is_library_call(kernel.arg))
-    if kernel.op is ops.CMD_LOOP:
-        return KernelCode(key, program, text, loop_extents(kernel, machine))
-    return KernelCode(key, program, text, machine.extents(kernel))
+    elif kernel.op is ops.CMD_LOOP:
+        code = KernelCode(key, program, text, loop_extents(kernel, machine))
+    else:
+        code = KernelCode(key, program, text, machine.extents(kernel))
+    return code
 
 
 def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:

@@ -72,6 +72,11 @@ class Target(Record):
     optimize: bool = True
 
     @property
+    def has_mask_registers(self) -> bool:
+        """Whether some lanes of a vector are stored as fast as all of them: AVX-512 on x86."""
+        return self.vector_bits >= 512
+
+    @property
     def is_compiled(self) -> bool:
         """Whether kernels are compiled for it; else the device interprets or records them."""
         return self.kind != "kernels"
