@@ -65,6 +65,7 @@ from fnx.transforms.dispatch.trace_cache import (
     TraceCache,
     TraceEntry,
     code_key,
+    drop_shared,
     find_shared,
     share_fastpath,
     share_trace,
@@ -439,7 +440,8 @@ class Jitted(Transformed[P, R_co]):
         return len(self._traces)
 
     def clear_cache(self) -> None:
-        """Drop all traces and programs."""
+        """Drop all traces and programs, also those that functions of equal code share."""
+        drop_shared(self._code_key())
         self._traces.clear()
         if self._bounded is not None:
             self._bounded.cache.clear()

@@ -254,6 +254,12 @@ def clear_shared() -> None:
     _shared.clear()
 
 
+def drop_shared(code_key: tuple[Any, ...] | None) -> None:
+    """Drop the traces and launchers of a code key."""
+    if code_key is not None:
+        _shared.remove(code_key)
+
+
 def code_key(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
     """Return the key of the code and closure of f. None if its trace cannot be shared.
 

@@ -20,6 +20,16 @@ TRANSFORMED: list[tuple[Callable[[Callable[[Any], Any]], Callable[[Any], Any]], 
     (lambda f: lambda x: lax.cond(True, f, f, x), 1)]
 
 
+def test_one_function_is_traced_anew() -> None:
+    scale = {"by": 2.0}
+    g, same = [fnx.jit(lambda x: x * scale["by"]) for _ in range(2)]
+    for _ in range(5):
+        assert float(g(1.0)) == float(same(1.0)) == 2
+    scale["by"] = 3.0
+    g.clear_cache()
+    assert float(g(1.0)) == 3
+
+
 @pytest.mark.cases(9)
 @pytest.mark.parametrize("number", range(len(TRANSFORMED)))
 @pytest.mark.parametrize("calls", [1, 5])
