@@ -291,8 +291,9 @@ class Fusion:
         """Whether the loops around an index compute a value at most a few times, or faster than
         they would read it."""
         copies = group.recompute_count(index, self.reduction_loops.outer)
-        return copies <= MAX_RECOMPUTES or \
-            cost.is_profitable(node, self.cost[node].weight, copies, 1)
+        value = self.cost[node]
+        weight = value.weight - (not value.loads)  # it takes no LOAD, as that of a buffer does
+        return copies <= MAX_RECOMPUTES or cost.is_profitable(node, weight, copies, 1)
 
     def _may_merge(self, uses: Uses) -> bool:
         """Whether all groups read it at their own index over the same loops, and none depends on

@@ -263,7 +263,8 @@ class _Builder:
             value = rule(self, node, index)
         elif node.op.kind in ("elementwise", "pair"):
             src = tuple([self._read(s, index) for s in node.src])
-            value = UOp(node.op, node.dtype, src, node.arg)
+            value = _select(*src) if node.op is ops.WHERE else \
+                UOp(node.op, node.dtype, src, node.arg)
         elif not node.src:
             value = self._read(node, index)
         elif node.op is ops.RESHAPE and self._in_memory(memory_of(node)):
@@ -311,7 +312,7 @@ class _Builder:
         inner = source_index(node, 0, index)
         valid = self._valid(x.shape, inner, within=False)
         value = self._read(x, inner)
-        return value if valid is None else build.where(valid, value, self._read(fill, ()))
+        return value if valid is None else _select(valid, value, self._read(fill, ()))
 
     def fold(self, node: UOp, index: Tokens) -> UOp:
         y, w = node.src[0], node.arg
@@ -369,6 +370,19 @@ class _Builder:
                 value = build.reduce_ranges(value, node.arg.monoid, unused_ranges)
         valid = functools.reduce(build.and_, bound_checks) if bound_checks else None
         return [build.store(target, value, valid, node.arg.monoid or ops.STORE)], [node]
+
+
+def _select(condition: UOp, a: UOp, b: UOp) -> UOp:
+    """Build a WHERE without what its condition has decided, as that of a PAD of truth is the one of
+    the PAD that it selects."""
+    while a.op is ops.WHERE and a.src[0] is condition:
+        a = a.src[1]
+    while b.op is ops.WHERE and b.src[0] is condition:
+        b = b.src[2]
+    if a is b:
+        return a
+    is_condition = a is build.const(True, dtypes.bool_) and b is build.const(False, dtypes.bool_)
+    return condition if is_condition else build.where(condition, a, b)
 
 
 def _simplify_indices(roots: list[UOp]) -> list[UOp]:

@@ -92,8 +92,10 @@ def _split_loops(kernel: UOp, r: UOp, truths: TruthTable) -> UOp | None:
     split_stores = [_specialize(kernel.src[0], {r: build.add(q, build.index_const(i))}, truths)
                     for q, (i, _) in zip(fresh, runs)]
     costs = [*map(_store_cost, split_stores)]
+    rows = next((i for i in reversed(indices(kernel.src[0])) if i is not r), None)
+    reads = [_reads_cost([s], rows) for s in split_stores]
     if sum(map(operator.mul, costs, widths)) <= MAX_WORK and \
-            sum(map(_columns_cost, costs, widths)) <= sum(map(_loop_cost, costs, widths)):
+            sum(map(_columns_cost, costs, reads, widths)) <= sum(map(_loop_cost, costs, widths)):
         return None
     position = order.index(r.arg.id)
     return with_stores(kernel, split_stores,
@@ -111,9 +113,10 @@ def _mix_loops_and_columns(kernel: UOp, selecting: Sequence[UOp], r: UOp,
     if not _can_block(kernel, rows, r, selecting):
         return None
     runs = _equal_runs(truths, build.const_of(extent(r)))
-    costs = [_values_cost([_specialize(s, {r: build.index_const(i)}, truths) for s in selecting])
-             for i, _ in runs]
-    prices = [(_loop_cost(w, n), _columns_cost(w, n)) for w, (_, n) in zip(costs, runs)]
+    firsts = [[_specialize(s, {r: build.index_const(i)}, truths) for s in selecting]
+              for i, _ in runs]
+    prices = [(_loop_cost(work, n), _columns_cost(work, _reads_cost(stores, rows), n))
+              for stores, work, (_, n) in zip(firsts, map(_values_cost, firsts), runs)]
     size = _block_size(build.const_of(extent(rows)))
     if size is None or MIN_GAIN * sum(map(min, prices)) > min(map(sum, zip(*prices))):
         return None
@@ -179,10 +182,18 @@ def _loop_cost(work: int, width: int) -> float:
     return (work + 2) * math.ceil(width / VECTOR_ELEMENTS)
 
 
-def _columns_cost(work: int, width: int) -> float:
-    """Return the cycles for a row if vectors go across rows: then loads are strided, too."""
-    reads = 1 if width == 1 else 2 * min(width, MIN_COLUMNS)
+def _columns_cost(work: int, reads: int, width: int) -> float:
+    """Return the cycles for a row if vectors go across rows."""
     return width * (work + reads + TRANSPOSE_COST) / VECTOR_ELEMENTS
+
+
+def _reads_cost(stores: Sequence[UOp], rows: UOp | None) -> int:
+    """Return the instructions of a column in which vectors across rows read what lies strided: the
+    wider the rows that a LOAD reads from, the less of a cache line is used at once."""
+    strided = [n.src[0] for n in toposort([*map(value, stores)])
+               if n.op is ops.LOAD and rows in n.ranges and rows not in n.src[0].src[-1].ranges]
+    widths = [symbolic.bounds(i.src[0].src[-1])[1] for i in strided]
+    return max(1, sum([2 * min(w, MIN_COLUMNS) for w in widths if w > 1]))
 
 
 def _select_ranges(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:

@@ -207,9 +207,16 @@ class LoopPlan:
                 if r in gaps and r not in (*lanes, *self.ordered, *self.unrolled)]
 
     def _per_statement(self) -> tuple[list[UOp], float]:
+        """Choose the lanes of each statement: in the order of the kernel, or where it is cheaper
+        the most expensive first, as lanes of one statement exclude some of the others."""
+        by_cost = sorted(self.statements, key=lambda s: -s.cost(None, 1))
+        options = [self._lanes_in_order(order) for order in (self.statements, by_cost)]
+        return min(options, key=lambda option: option[1])
+
+    def _lanes_in_order(self, statements: Sequence[StatementCost]) -> tuple[list[UOp], float]:
         chosen: list[UOp] = []
         total = 0.0
-        for s in self.statements:
+        for s in statements:
             already = [r for r in s.own_ranges if r in chosen]
             options: list[UOp | None] = [*already[:1]] or [
                 None, *[r for r in s.own_ranges if self._can_vectorize(r, chosen)]]

@@ -5,9 +5,10 @@ A statement is a STORE, a STAGE, a REDUCE or a LOOP, with the nodes that are com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fnx.core.ir import accessors, ops
+from fnx.core.ir.accessors import bound_ranges
 from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.analysis.tuning import CHUNK_WORK, PAIR_LANE_COST, STRIDED_COST, TRANSPOSED_COST
 from fnx.lower.analysis.workload import extent, is_static, iteration_ranges, stride, volume
@@ -22,8 +23,8 @@ class StatementCost:
     """A STORE, STAGE, REDUCE or LOOP: the nodes computed for it, and its own ranges. One shuffle
     instruction permutes lanes of elements of at least ``permuted`` bytes."""
 
-    __slots__ = ("nodes", "own_ranges", "node_counts", "is_large_map", "folded", "pair_results",
-                 "permuted")
+    __slots__ = ("nodes", "own_ranges", "loops", "node_counts", "is_large_map", "folded",
+                 "pair_results", "permuted")
 
     def __init__(self, node: UOp, own_ranges: Iterable[UOp], permuted: int = 1) -> None:
         self.permuted = permuted
@@ -33,7 +34,8 @@ class StatementCost:
         costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
         if node.op is not ops.STAGE and node.op is not ops.LOOP:
             costed.append(node)
-        self.node_counts = [(n, volume(iteration_ranges(n)) * instructions(n)) for n in costed]
+        self.loops = {n: _loops_around(n, node) for n in costed}
+        self.node_counts = [(n, volume(self.loops[n]) * instructions(n)) for n in costed]
         self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
             n.op in (ops.REDUCE, ops.STAGE, ops.LOOP, ops.MMA) for n in self.nodes) \
             and all(map(is_static, self.own_ranges)) and volume(self.own_ranges) >= CHUNK_WORK
@@ -47,8 +49,10 @@ class StatementCost:
         if self.pair_results and lane in self.own_ranges:  # a horizontal reduction ends each result
             total += self.pair_results * PAIR_LANE_COST * (lanes.bit_length() - 1)
         for n, count in self.node_counts:
-            if lane is None or lane not in iteration_ranges(n):
+            if lane is None or lane not in self.loops[n]:
                 total += count
+            elif lane not in iteration_ranges(n):
+                total += count * (-(-extent(lane) // lanes) / extent(lane))
             elif find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
                     and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
                 total += count * min(stride(n, lane) / lanes, STRIDED_COST[n.op])
@@ -84,6 +88,15 @@ class StatementCost:
             and abs(stride(load, lane)) > MAX_STRIDE and load.dtype.itemsize >= 4 \
             and accessors.buffer(load).op is ops.REF and extent(lane) >= lanes \
             and any(stride(load, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
+
+
+def _loops_around(n: UOp, statement: UOp) -> Collection[UOp]:
+    """Return the loops in which a node of a statement is computed: what varies in a reduction is
+    computed again for each result, also if it does not depend on that."""
+    varying = iteration_ranges(n)
+    if statement.op is not ops.REDUCE or varying.isdisjoint(bound_ranges(statement)):
+        return varying
+    return varying | statement.ranges
 
 
 def instructions(node: UOp) -> int:

@@ -347,3 +347,16 @@ def test_a_reduction_of_rows_is_no_part_of_a_kernel_that_reads_them_transposed()
     x = jnp.ones((512, 64))
     lowering = fnx.jit(lambda x: (x.T - x.T.mean(0)) * 2).lower(x)
     assert len(list(lowering.kernels)) == 2
+
+
+def test_what_is_written_into_zeros_has_one_condition() -> None:
+    kernel, = fnx.jit(lambda x: jnp.zeros((9, 8)).at[1:].add(x)).lower(jnp.ones((8, 8))).kernels
+    assert sum(n.op is ops.WHERE for n in toposort([kernel.node])) == 1
+
+
+def test_positions_are_compared_where_that_is_read() -> None:
+    """A comparison of counters takes no longer than to read it from memory."""
+    def f(x: fnx.Array) -> fnx.Array:
+        i = jnp.arange(300)
+        return jnp.where(i < i[:, None], x[:, None], 0).max(-1)
+    assert len(fnx.jit(f).lower(jnp.ones((200, 300))).kernels) == 1
