@@ -45,7 +45,7 @@ def interleave_linalg(fn: UOp, target: Target) -> UOp:
             return None
         routine, options, operands = node.arg.routine, node.arg.options, src
         if _only_solves(node, readers, outs):
-            routine, operands = "solve", (node.src[1].src[0].src[0], src[3])
+            routine, operands = "solve", (src[1].src[0].src[0], src[3])
         if routine == "triangular_solve" and _is_transposed(operands[0]):
             operands = (operands[0].src[0], src[1])
             options = tuple(set(options) ^ {"lower", "transpose"})

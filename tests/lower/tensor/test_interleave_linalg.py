@@ -51,6 +51,15 @@ def test_factors_that_only_solve_are_not_stored(batch: int) -> None:
     assert [routine for routine, *_ in linalgs((again,))] == ["lu", "lu_solve", "lu_solve"]
 
 
+def test_what_a_solution_depends_on_is_computed_once() -> None:
+    """Also if it is itself replaced: the matrix is that of the new graph."""
+    a, b = matrices(9, 100), build.param(1, dtypes.float32, (100, 9, 2))
+    factor, = build_calls.linalg("cholesky", [a])
+    lu, _, order = build_calls.linalg("lu", [factor])
+    x, = build_calls.linalg("lu_solve", [factor, lu, order, b])
+    assert [routine for routine, *_ in linalgs((factor, x))] == ["cholesky", "solve"]
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float64, dtypes.complex64])
 def test_upper_factors_are_not_transposed(dtype: DType) -> None:
     a, order = matrices(35, 2, dtype), (0, 2, 1)
