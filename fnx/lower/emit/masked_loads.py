@@ -28,14 +28,11 @@ vectors lie past its end.)
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.numpy_semantics import eval_node
-from fnx.core.ir.uop import UOp, toposort
+from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.active_lanes import active_lanes
 from fnx.lower.emit.addresses import Access, Addresses
 from fnx.lower.emit.expansion import SINGLE_INSTANCE
 
@@ -178,35 +175,3 @@ def _gather(addresses: Addresses, access: Access, mask: UOp) -> UOp:
         offsets = lines.across(ops.ADD, dtypes.index, (offsets, total))
     offsets = lines.across(ops.WHERE, dtypes.index, (mask, offsets, zero))
     return addresses.lane_addresses(pointer, offsets)
-
-
-# ---- masks that are known ----------------------------------------------------------------------
-
-
-def active_lanes(mask: UOp) -> tuple[int, ...] | None:
-    """Return the active lanes of a mask; None if known only at run time.
-
-    >>> mask = UOp(ops.LANE_MASK, dtypes.bool_.vec(4), (build.index_const(3),))
-    >>> active_lanes(mask), active_lanes(UOp(ops.NOT, mask.dtype, (mask,)))
-    ((0, 1, 2), (3,))
-    """
-    values: dict[UOp, Any] = {}
-    for node in toposort([mask]):
-        if node.op is ops.CONST:
-            values[node] = np.asarray(build.const_of(node), node.dtype.np)
-        elif node.op is ops.LANES:
-            values[node] = np.arange(node.dtype.lanes, dtype=node.dtype.scalar.np)
-        elif any(s not in values for s in node.src) or not node.src:
-            return None
-        elif node.op is ops.LANE_MASK:
-            values[node] = np.arange(node.dtype.lanes) < values[node.src[0]]
-        elif node.op is ops.SPLAT:
-            values[node] = np.broadcast_to(values[node.src[0]], node.dtype.lanes)
-        elif node.op is ops.SHUFFLE:
-            values[node] = np.concatenate([values[s] for s in node.src])[list(node.arg)]
-        elif node.op in ops.ELEMENTWISE:
-            values[node] = np.asarray(eval_node(node, *[values[s] for s in node.src]))
-        else:
-            return None
-    active = np.broadcast_to(values[mask], mask.dtype.lanes)
-    return tuple([int(lane) for lane in np.flatnonzero(active)])

@@ -1,4 +1,7 @@
-"""Store whole vectors unmasked, and the first lanes of a last one by a masked store.
+"""Replace masked stores, which are slow without mask registers, by stores of parts of vectors.
+
+    before  STORE a, v, mask of 5 of 8 lanes    after  STORE a, SHUFFLE v 0..3
+                                                       STORE a + 4, EXTRACT v 4
 
     before  m = LANE_MASK n                     after  IF 8 <= n
             STORE a, v, m                                STORE a, v
@@ -7,54 +10,64 @@
                                                          STORE a, v, m
                                                        ENDIF
 
-Without mask registers a masked store takes as long as six to ten whole ones on AMD's processors
-(measured: 6 ns in a cache, 11 ns beyond it, to 1 ns; Zen 2 to 4 run AVX2's by microcode), and as a
-branch for each lane where there is none. Loops know most tails when they are compiled; n is known
-only at run time in programs for matrices, transforms and dimensions of any length.
+A masked store of AVX2 takes as long as six to ten whole ones on AMD's processors (measured: 6 ns in
+a cache, 11 ns beyond it, to 1 ns; Zen 2 to 4 run it by microcode), and elsewhere it is a branch for
+each lane. Tails of rows are known when they are compiled; n is known only at run time in programs
+for matrices, transforms and dimensions of any length, where all vectors but the last are whole.
 
->>> from fnx.core.ir import dtypes, op_args
+>>> from fnx.core.ir import op_args
 >>> n = build.var(0, dtypes.index)
->>> mask = UOp(ops.LANE_MASK, dtypes.bool_.vec(8), (n,))
 >>> o = UOp(ops.ADDRESS, dtypes.float32.vec(8), (UOp(ops.REF, dtypes.float32, (), op_args.Ref(0)),
 ...                                              build.index_const(0)), 4)
 >>> ones = UOp(ops.SPLAT, dtypes.float32.vec(8), (build.const(1, dtypes.float32),))
->>> lines = o, ones, mask, UOp(ops.STORE, dtypes.void, (o, ones, mask))
->>> program = UOp(ops.PROGRAM, dtypes.void, lines)
->>> out = split_masked_stores(program, Target("cpu", vector_bits=256))
->>> [line.op for line in out.src[3:]]
-[CMPLE, IF, STORE, ENDIF, CMPLT, CMPLT, AND, IF, STORE, ENDIF]
+>>> for count in (n, build.index_const(5)):
+...     mask = UOp(ops.LANE_MASK, dtypes.bool_.vec(8), (count,))
+...     lines = o, ones, mask, UOp(ops.STORE, dtypes.void, (o, ones, mask))
+...     program = UOp(ops.PROGRAM, dtypes.void, lines)
+...     out = split_masked_stores(program, Target("cpu", vector_bits=256))
+...     print(*[line.op.name for line in out.src[3:]])
+CMPLE IF STORE ENDIF CMPLT CMPLT AND IF STORE ENDIF
+ADDRESS SHUFFLE ADDRESS STORE EXTRACT ADDRESS STORE
 >>> split_masked_stores(program, Target("cpu", vector_bits=512)) is program
 True
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target
+from fnx.lower.analysis.active_lanes import active_lanes
 
 _PURE = ops.ELEMENTWISE | {ops.ADDRESS, ops.SPLAT, ops.SHUFFLE, ops.EXTRACT, ops.LANE_MASK}
 
 
 def split_masked_stores(program: UOp, target: Target) -> UOp:
-    """Return the PROGRAM with whole stores in branches; stores of one mask share a branch."""
+    """Return the PROGRAM without masked stores, except in branches for the last vectors."""
     if target.kind != "host" or target.has_mask_registers or \
-            not any(map(_is_cut_at_run_time, program.src)):
+            not any(map(_is_masked, program.src)):
         return program
     return program.replace(src=tuple(_lines(program.src)))
 
 
+def _is_masked(line: UOp) -> bool:
+    """Whether a line stores some lanes of a vector, next to each other in memory."""
+    return line.op is ops.STORE and len(line.src) == 3 and line.src[1].dtype.lanes > 1 and \
+        line.src[0].src[1].dtype.lanes == 1
+
+
 def _is_cut_at_run_time(line: UOp) -> bool:
     """Whether a line stores the first lanes of a vector, and how many is not known."""
-    return line.op is ops.STORE and len(line.src) == 3 and line.src[2].op is ops.LANE_MASK and \
+    return _is_masked(line) and line.src[2].op is ops.LANE_MASK and \
         line.src[2].src[0].op is not ops.CONST
 
 
 def _lines(lines: Sequence[UOp]) -> Iterator[UOp]:
     number = max((line.arg for line in lines if line.op in (ops.FOR, ops.IF)), default=0)
-    waiting: list[UOp] = []  # stores of one mask
+    waiting: list[UOp] = []  # stores of one mask, which share branches
     for line in lines:
         is_cut = _is_cut_at_run_time(line)
         if waiting and (line.src[2] is not waiting[0].src[2] if is_cut else
@@ -63,9 +76,36 @@ def _lines(lines: Sequence[UOp]) -> Iterator[UOp]:
             number, waiting = number + 2, []
         if is_cut:
             waiting.append(line)
-        else:
+            continue
+        active = active_lanes(line.src[2]) if _is_masked(line) else None
+        if active is None or active and active[-1] - active[0] >= len(active):
             yield line
+        else:
+            yield from _parts(line, active)
     yield from _branches(waiting, number) if waiting else ()
+
+
+def _parts(store: UOp, active: Sequence[int]) -> Iterator[UOp]:
+    """Yield stores of neighboring lanes, powers of two of them."""
+    address, value, _ = store.src
+    element, t = address.dtype.scalar, value.dtype.scalar
+    start = UOp(ops.ADDRESS, element, address.src, address.arg)
+    yield start
+    while active:
+        lanes = 1 << len(active).bit_length() - 1
+        at = active[0]
+        if lanes == 1:
+            part = UOp(ops.EXTRACT, t, (value,), at)
+        elif lanes == value.dtype.lanes:
+            part = value
+        else:
+            part = UOp(ops.SHUFFLE, t.vec(lanes), (value, value), tuple(active[:lanes]))
+        destination = UOp(ops.ADDRESS, element.vec(lanes) if lanes > 1 else element,
+                          (start, build.index_const(at)),
+                          math.gcd(address.arg, at * element.itemsize))
+        yield from (part, destination) if part is not value else (destination,)
+        yield UOp(ops.STORE, dtypes.void, (destination, part), store.arg)
+        active = active[lanes:]
 
 
 def _branches(stores: Sequence[UOp], number: int) -> Iterator[UOp]:

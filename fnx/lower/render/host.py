@@ -44,7 +44,7 @@ from fnx.core.ir.matrix_units import TILE_LANES, UNITS
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import KernelError
-from fnx.lower.emit.masked_loads import active_lanes
+from fnx.lower.analysis.active_lanes import active_lanes
 from fnx.lower.render.llvm import (
     ROWS,
     Convention,

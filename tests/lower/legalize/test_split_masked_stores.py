@@ -1,11 +1,13 @@
-"""``split_masked_stores``: only the last vector of a length known at run time is masked."""
+"""``split_masked_stores``: only the last vectors of lengths known at run time are masked."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fnx.backends.llvm.binding import host_target
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.lower.driver import Driver
 from fnx.lower.target_lowerings import kernel_code
@@ -14,20 +16,22 @@ from tests.lower.machine import aligned, run, split
 AVX2 = host_target().replace(vector_bits=256)
 
 
-def rows_of_any_length() -> UOp:
-    """Two results of 2 x 8 lanes: o0[i] = 2 x[i] and o1[i] = x[i] for i below a scalar."""
-    n = build.var(0, dtypes.index, 0, 1000)
-    i, inside, _ = split(n, (2, "UNROLL"), (8, "VEC"))
-    assert inside is not None
-    x, first, second = (build.index_into(build.ref(s, dtypes.float32, (n,)), i) for s in range(3))
-    value = build.load(x, inside)
-    twice = build.mul(value, build.const(2, dtypes.float32))
-    return build.kernel([build.store(first, twice, inside), build.store(second, value, inside)],
-                        "rows", (0, 1, 2))
+def rows(length: int | None, dtype: DType = dtypes.float32, first: int = 0) -> UOp:
+    """Two results of 2 x 8 lanes: o0[i] = x[i] + x[i] and o1[i] = x[i] for i from ``first`` up to a
+    length, or a scalar."""
+    n = build.var(0, dtypes.index, 0, 1000) if length is None else build.index_const(length)
+    i, below, _ = split(n, (2, "UNROLL"), (8, "VEC"))
+    after = build.le(build.index_const(first), i) if first else None
+    inside = below if after is None else after if below is None else build.and_(after, below)
+    masks = () if inside is None else (inside,)
+    x, double, same = (build.index_into(build.ref(s, dtype, (n,)), i) for s in range(3))
+    value = build.load(x, *masks)
+    return build.kernel([build.store(double, build.add(value, value), *masks),
+                         build.store(same, value, *masks)], "rows", (0, 1, 2))
 
 
 def test_the_first_lanes_are_stored_for_each_length() -> None:
-    kernel = rows_of_any_length()
+    kernel = rows(None)
     for n in range(36):
         x = np.arange(1, n + 1, dtype=np.float32)
         buffers = [aligned(x), aligned(np.zeros(n), np.float32), aligned(np.zeros(n), np.float32)]
@@ -36,11 +40,25 @@ def test_the_first_lanes_are_stored_for_each_length() -> None:
 
 
 def test_a_masked_store_is_in_a_branch_of_its_own() -> None:
-    program = kernel_code(rows_of_any_length(), Driver(AVX2)).program()
+    program = kernel_code(rows(None), Driver(AVX2)).program()
     lines = program.src
     masked = [at for at, line in enumerate(lines) if line.op is ops.STORE and len(line.src) == 3]
     whole = [line for line in lines if line.op is ops.STORE and len(line.src) == 2]
     assert masked and len(whole) >= len(masked)
     assert all(lines[at - 1].op in (ops.IF, ops.STORE) for at in masked)
-    wide = kernel_code(rows_of_any_length(), Driver(AVX2.replace(vector_bits=512))).program()
+    wide = kernel_code(rows(None), Driver(AVX2.replace(vector_bits=512))).program()
     assert not any(line.op is ops.IF for line in wide.src)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.int8, dtypes.uint16])
+def test_tails_that_are_known_need_no_masks(dtype: DType) -> None:
+    for n in range(1, 20):
+        for first in (0, 3) if n > 3 else (0,):
+            kernel = rows(n, dtype, first)
+            x = np.arange(1, n + 1).astype(dtype.np)
+            buffers = [aligned(x), aligned(np.zeros(n), dtype.np), aligned(np.zeros(n), dtype.np)]
+            run(kernel, buffers, made_for=AVX2)
+            want = np.where(np.arange(n) >= first, x, 0)
+            np.testing.assert_array_equal(buffers[1:], [want + want, want])
+            lines = kernel_code(kernel, Driver(AVX2)).program().src
+            assert all(len(line.src) == 2 for line in lines if line.op is ops.STORE)
