@@ -3,10 +3,11 @@
 **Loops of arrays** (fuse_loop_into_kernel.py): a SCAN or WHILE becomes a CALL of a KERNEL with a
 LOOP. Axes that all values have in common are ranges (lanes, workers), each with its own loop; the
 elements of other axes (at most 16 per carry) are scalars in registers (scalarize.py). Results over
-other lanes are other kernels. A WHILE becomes a WHILE of strips (strip_mine.py): kernels of a
-bounded number of steps, so that it can be interrupted, and its first steps run on the calling
-thread. fold_transposes.py removes transposes around a cheap kernel that walks along rows: it
-processes several rows at once.
+other lanes are other kernels. Where an index that is data would select among the scalars of many
+lanes in each step, the loop stays one of commands (select_cost.py). A WHILE becomes a WHILE of
+strips (strip_mine.py): kernels of a bounded number of steps, so that it can be interrupted, and its
+first steps run on the calling thread. fold_transposes.py removes transposes around a cheap kernel
+that walks along rows: it processes several rows at once.
 
 **Cumulative reductions.** two_pass_scan.py makes lanes of a cumulative reduction along one long
 axis: totals of chunks first, then each chunk starts at its own offset. Only for what is exact in

@@ -48,6 +48,7 @@ from fnx.lower.loops.scalarize import (
     ScalarizedBody,
     make_scalar,
 )
+from fnx.lower.loops.select_cost import selecting_costs_more
 from fnx.lower.loops.strip_mine import is_constant, strip_mine_while
 
 MAX_CARRY_SCALARS = 16     # of one carry
@@ -176,6 +177,9 @@ def kernel_results(node: UOp, used: Sequence[int], max_steps: int = 0,
         axes, lanes = _choose_lanes(loop)
     else:
         loop = alone
+    if node.op is ops.SCAN and selecting_costs_more(
+            loop.nodes, loop.outs, loop.is_memory, lambda n, a: axes.find((n, a)) in lanes):
+        raise NotFusable("an index that is data would select among the scalars of all lanes")
     out: dict[int, UOp] = {}
     groups: dict[frozenset[NodeAxis], list[int]] = {}
     for i in used:

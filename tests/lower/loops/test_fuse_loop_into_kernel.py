@@ -173,6 +173,18 @@ def test_data_picks_from_scalars_and_from_memory() -> None:
     agree(fn, [normal(1000), normal(4), index])
 
 
+@pytest.mark.parametrize("lanes, fused", [(8, True), (20_000, False)])
+def test_data_picks_from_scalars_of_few_lanes_only(lanes: int, fused: bool) -> None:
+    """In memory, a step writes one of 16 rows; in registers it selects each of them anew."""
+    x, i = build.param(0, F32, (16, lanes)), build.param(1, I32, (1,))
+    row = (Expr(build.gather(x, i)) * 0.5 + 1).node
+    body = build.function([build.scatter(x, [i], row)], 2, "ring")
+    given = [build.param(0, F32, (16, lanes)), build.param(1, I32, (5, 1))]
+    fn = build.function(build_calls.scan(body, 5, [], given[:1], given[1:]), 2)
+    assert is_one_kernel(fn) is fused
+    assert_same_bits(fn, [normal(16, lanes), np.array([[3], [0], [15], [3], [7]], "int32")])
+
+
 def test_what_a_barrier_keeps_apart_is_in_registers() -> None:
     x, u = build.param(0, F32, (3,)), build.param(1, F32, ())
     body = build.function([(Expr(build.barrier(x, u)) * 0.5 + 1).node, x], 2, "kept")
