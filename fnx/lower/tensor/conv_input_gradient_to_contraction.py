@@ -8,7 +8,7 @@ that is zero there. So the FOLD moves inside the sum, then to the factor that va
 zeros (PAD) of strided windows move likewise. With a single feature, or in a depthwise convolution,
 there is no inner sum and the rest is the same. With stride 1 a FOLD is an UNFOLD of the zero-padded
 array with the windows in reverse order. (An infinite weight times these zeros is NaN, as it is in a
-convolution with padding.)
+convolution with padding.) A PERMUTE of the result moves to the factors, too.
 
 >>> from fnx.core.ir import dtypes
 >>> g = build.param(0, dtypes.float32, (9, 4))
@@ -45,7 +45,12 @@ def conv_input_gradient_to_contraction(fn: UOp) -> UOp:
     chains = {n: chain for n in nodes if (chain := _movement_chain(n, single_use))}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        return _merge_sums(node.with_operands(src), len(chains[node])) if node in chains else None
+        if node in chains:
+            return _merge_sums(node.with_operands(src), len(chains[node]))
+        if node.op is not ops.PERMUTE or not single_use.issuperset(node.src):
+            return None
+        below = node.src[0].src[0] if node.src[0].op is ops.SHRINK else node.src[0]
+        return _permute_sum(src[0], node.arg) if below in chains and below in single_use else None
 
     kernels = {n: n for n in nodes if n.op is ops.KERNEL}
     return fn.replace(src=tuple(rebuild(fn.src, visit, kernels))) if chains else fn
@@ -100,6 +105,21 @@ def _merge_sums(node: UOp, length: int) -> UOp:
     total = build.mul(*factors)
     rank = len(total.shape)
     return build.reduce(total, ops.ADD, [*node.arg.axes, *range(rank - n_summed, rank)])
+
+
+def _permute_sum(x: UOp, order: tuple[int, ...]) -> UOp:
+    """Permute a sum of products, or a part of it, by its factors: so it is written in the order in
+    which it is read, that of the channels of the operands."""
+    if x.op is ops.SHRINK:
+        return build.shrink(_permute_sum(x.src[0], order), [x.arg[a] for a in order])
+    product = x.src[0]
+    if not _is_sum(x) or product.op is not ops.MUL:
+        return build.permute(x, order)
+    axes = x.arg.axes
+    remaining = [a for a in range(len(product.shape)) if a not in axes]
+    moved = [*[remaining[a] for a in order], *axes]
+    factors = [build.permute(s, moved) for s in product.src]
+    return build.reduce(build.mul(*factors), ops.ADD, range(len(order), len(moved)))
 
 
 def _group_folds(moves: list[UOp]) -> list[tuple[UOp, list[op_args.Window]]]:
