@@ -221,3 +221,38 @@ def style_loss_grad(ns, size=64, width=32):
         return sum(jnp.mean((a - b) ** 2) for a, b in zip(grams(ks, x), grams(ks, style)))
     return (jax.jit(jax.grad(loss)), (d.uniform(1, 3, size, size), ks,
                                       d.uniform(1, 3, size, size)))
+
+
+@program(batch=2, size=8, width=4)
+def channels_last_batch_norm_state_step(ns, batch=8, size=16, width=16):
+    """A residual block with running statistics, trained with momentum."""
+    jax, jnp, lax, d = ns.jax, ns.jnp, ns.lax, Draws(ns)
+
+    def conv(x, w):
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def norm(x, p, running):
+        mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
+        kept = [0.9 * old + 0.1 * new for old, new in zip(running, (mean, variance))]
+        return (x - mean) * lax.rsqrt(variance + 1e-5) * p[0] + p[1], kept
+    params = dict(conv=[d.normal(3, 3, c, width, scale=0.1) for c in (3, width, width)],
+                  norm=[(jnp.ones(width), jnp.zeros(width))] * 3,
+                  head=d.normal(width, 10, scale=0.1))
+    state = [[jnp.zeros(width), jnp.ones(width)]] * 3
+
+    def loss(p, state, x, y):
+        h, first = norm(conv(x, p["conv"][0]), p["norm"][0], state[0])
+        h = jax.nn.relu(h)
+        r, second = norm(conv(h, p["conv"][1]), p["norm"][1], state[1])
+        r, third = norm(conv(jax.nn.relu(r), p["conv"][2]), p["norm"][2], state[2])
+        log_p = jax.nn.log_softmax(jax.nn.relu(h + r).mean((1, 2)) @ p["head"])
+        return -jnp.mean(jnp.take_along_axis(log_p, y[:, None], 1)), [first, second, third]
+
+    @jax.jit
+    def step(p, momentum, state, x, y):
+        (value, state), g = jax.value_and_grad(loss, has_aux=True)(p, state, x, y)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, g)
+        return jax.tree.map(lambda w, m: w - 0.1 * m, p, momentum), momentum, state, value
+    return step, (params, jax.tree.map(jnp.zeros_like, params), state,
+                  d.normal(batch, size, size, 3), d.integers(10, batch))

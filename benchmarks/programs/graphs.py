@@ -330,3 +330,27 @@ def value_iteration(ns, n=500, steps=50):
             return jnp.max(r + 0.95 * jnp.einsum("ast,t->as", p, v), 0)
         return ns.lax.fori_loop(0, steps, step, jnp.zeros(n))
     return solve, (d.uniform(4, n, n), d.normal(4, n))
+
+
+@program(n=64, length=4)
+def find_by_rolling_hash(ns, n=50000, length=12, patterns=8):
+    """Hashes of all prefixes by an associative scan; those of windows are differences."""
+    jax, jnp, lax, d = ns.jax, ns.jnp, ns.lax, Draws(ns)
+
+    @jax.jit
+    def find(text, patterns):
+        base = jnp.full(n, 257, jnp.uint32)
+
+        def join(a, b):
+            return a[0] * b[0], a[1] * b[0] + b[1]
+        powers, hashes = lax.associative_scan(join, (base, text.astype(jnp.uint32)))
+        before = jnp.concatenate([jnp.zeros(1, jnp.uint32), hashes[:-length]])
+        windows = hashes[length - 1:] - before * powers[length - 1]
+
+        def of_pattern(p):
+            return lax.fori_loop(0, length, lambda i, h: h * 257 + p[i].astype(jnp.uint32),
+                                 jnp.uint32(0))
+        hits = windows == jax.vmap(of_pattern)(patterns)[:, None]
+        return hits.sum(1), jnp.argmax(hits, 1)
+    text = d.integers(101, n, low=97, dtype="uint8")
+    return find, (text, jnp.stack([text[i * 7:i * 7 + length] for i in range(patterns)]))

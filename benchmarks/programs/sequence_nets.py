@@ -382,3 +382,41 @@ def dilated_causal_convolutions_step(ns, batch=8, length=512, width=32, layers=5
         return jnp.mean((x - y) ** 2)
     return (sgd_step(ns, loss), (kernels, d.normal(batch, width, length),
                                  d.normal(batch, width, length)))
+
+
+@program(batch=1, beams=2, steps=4, vocabulary=16, width=8)
+def beam_search_until_all_end(ns, batch=4, beams=8, steps=16, vocabulary=1000, width=64):
+    """Scores are divided by a power of the length; a loop ends when all beams have."""
+    jax, jnp, lax, d = ns.jax, ns.jnp, ns.lax, Draws(ns)
+    weights = (d.normal(vocabulary, width), d.normal(width, width, scale=0.1),
+               d.normal(width, vocabulary, scale=0.3))
+
+    @jax.jit
+    def search(weights, first):
+        tokens, again, out = weights
+
+        def more(state):
+            return (state[0] < steps) & ~jnp.all(state[4])
+
+        def extend(state):
+            t, words, scores, h, ended, lengths = state
+            h = jnp.tanh(h @ again + tokens[words[:, :, t]])
+            only_end = jnp.where(jnp.arange(vocabulary) == 0, 0.0, -jnp.inf)
+            log_p = jnp.where(ended[..., None], only_end, jax.nn.log_softmax(h @ out))
+            total, longer = scores[..., None] + log_p, lengths + ~ended
+            fair = total / (((5.0 + longer) / 6.0) ** 0.6)[..., None]
+            best = lax.top_k(fair.reshape(batch, -1), beams)[1]
+            parent, word = best // vocabulary, best % vocabulary
+
+            def take(x):
+                return jax.vmap(lambda a, i: a[i])(x, parent)
+            scores = jnp.take_along_axis(total.reshape(batch, -1), best, 1)
+            return (t + 1, take(words).at[:, :, t + 1].set(word), scores, take(h),
+                    take(ended) | (word == 0), take(longer))
+        words = jnp.zeros((batch, beams, steps + 1), jnp.int32).at[:, :, 0].set(first[:, None])
+        scores = jnp.where(jnp.arange(beams) == 0, 0.0, -1e9) * jnp.ones((batch, 1))
+        state = (0, words, scores, jnp.zeros((batch, beams, width)),
+                 jnp.zeros((batch, beams), bool), jnp.ones((batch, beams), jnp.int32))
+        _, words, scores, _, _, lengths = lax.while_loop(more, extend, state)
+        return words, scores, lengths
+    return search, (weights, d.integers(vocabulary, batch, low=1))

@@ -366,3 +366,67 @@ def moving_statistics(ns, n=200_000, window=50):
         var = (square[window:] - square[:-window]) / window - mean ** 2
         return mean, jnp.sqrt(jnp.maximum(var, 0) + 1e-3)
     return run, (d.normal(max(n, 2 * window), scale=0.1),)
+
+
+@program(n=12, samples=8)
+def permutation_test_of_groups(ns, n=300, samples=200, groups=4):
+    """An analysis of variance: permutations of the labels by keys, in lanes."""
+    jax, jnp, random, d = ns.jax, ns.jnp, ns.random, Draws(ns)
+
+    @jax.jit
+    def run(x, labels, key):
+        def statistic(labels):
+            count = jax.ops.segment_sum(jnp.ones(n), labels, groups)
+            means = jax.ops.segment_sum(x, labels, groups) / count
+            between = jnp.sum(count * (means - x.mean()) ** 2) / (groups - 1)
+            return between / (jnp.sum((x - means[labels]) ** 2) / (n - groups))
+        observed = statistic(labels)
+        null = jax.vmap(lambda k: statistic(random.permutation(k, labels)))(
+            random.split(key, samples))
+        return observed, jnp.mean(null >= observed), jnp.percentile(null, jnp.array([50.0, 95.0]))
+    return run, (d.normal(n), jnp.arange(n) % groups, random.PRNGKey(0))
+
+
+@program(n=10, size=3, steps=3)
+def evidence_of_linear_regression(ns, n=500, size=40, steps=20):
+    """Both variances by MacKay's iteration, then the predictive distribution."""
+    jax, jnp, d = ns.jax, ns.jnp, Draws(ns)
+
+    @jax.jit
+    def run(x, y, new):
+        gram, target = x.T @ x, x.T @ y
+        eigenvalues = jnp.linalg.eigvalsh(gram)
+
+        def update(_, precisions):
+            a, b = precisions
+            factor = jax.scipy.linalg.cho_factor(a * jnp.eye(size) + b * gram, lower=True)
+            mean = b * jax.scipy.linalg.cho_solve(factor, target)
+            count = jnp.sum(b * eigenvalues / (a + b * eigenvalues))
+            return count / (mean @ mean), (n - count) / jnp.sum((y - x @ mean) ** 2)
+        a, b = ns.lax.fori_loop(0, steps, update, (jnp.float32(1), jnp.float32(1)))
+        covariance = jnp.linalg.inv(a * jnp.eye(size) + b * gram)
+        mean = b * covariance @ target
+        return new @ mean, 1 / b + jnp.einsum("ni,ij,nj->n", new, covariance, new), a, b
+    x = d.normal(n, size)
+    return run, (x, x @ d.normal(size) + d.normal(n), d.normal(50, size))
+
+
+@program(n=8, sweeps=2)
+def potts_checkerboard(ns, n=64, sweeps=10, states=4):
+    jax, jnp, lax, random, d = ns.jax, ns.jnp, ns.lax, ns.random, Draws(ns)
+
+    @jax.jit
+    def run(spins, key):
+        parity = (jnp.arange(n)[:, None] + jnp.arange(n)) % 2
+
+        def half(spins, key, which):
+            alike = sum(jax.nn.one_hot(jnp.roll(spins, shift, axis), states)
+                        for shift in (1, -1) for axis in (0, 1))
+            return jnp.where(parity == which, random.categorical(key, 1.1 * alike), spins)
+
+        def sweep(spins, key):
+            even, odd = random.split(key)
+            spins = half(half(spins, even, 0), odd, 1)
+            return spins, jnp.bincount(spins.ravel(), length=states).max() / n ** 2
+        return lax.scan(sweep, spins, random.split(key, sweeps))
+    return run, (d.integers(states, n, n), random.PRNGKey(0))

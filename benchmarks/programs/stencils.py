@@ -251,3 +251,34 @@ def navier_stokes_projection(ns, n=128, steps=10):
         p = lax.fori_loop(0, 20, relax, jnp.zeros_like(u))
         return (u - (at(p, 1, 0) - at(p, -1, 0)) / 2, v - (at(p, 0, 1) - at(p, 0, -1)) / 2)
     return loop(ns, step, steps), ((d.normal(n, n), d.normal(n, n)),)
+
+
+@program(n=6, steps=2)
+def maxwell_in_space_by_slices(ns, n=24, steps=10):
+    """Yee's scheme: each component of a curl is added to a part of an array of zeros."""
+    jnp, lax, d = ns.jnp, ns.lax, Draws(ns)
+
+    def difference(f, axis, part, sign):
+        at = (slice(None),) * axis
+        late, early = at + (slice(1, None),), at + (slice(None, -1),)
+        return at + (part,), sign * (f[late] - f[early])
+
+    def curl(f, part):
+        components = []
+        for i in range(3):
+            j, k = (i + 1) % 3, (i + 2) % 3
+            total = jnp.zeros((n, n, n))
+            for at, change in (difference(f[k], j, part, 1), difference(f[j], k, part, -1)):
+                total = total.at[at].add(change)
+            components.append(total)
+        return jnp.stack(components)
+
+    @ns.jax.jit
+    def run(e, h, permittivity):
+        def step(t, fields):
+            e, h = fields
+            h = h - 0.5 * curl(e, slice(None, -1))
+            e = e + 0.5 * curl(h, slice(1, None)) / permittivity
+            return e.at[2, n // 2, n // 2, n // 2].add(jnp.sin(0.3 * t)), h
+        return lax.fori_loop(0, steps, step, (e, h))
+    return run, (d.normal(3, n, n, n), d.normal(3, n, n, n), d.uniform(n, n, n, low=1, high=3))
