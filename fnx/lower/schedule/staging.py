@@ -20,6 +20,7 @@ from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.accessors import (
     bound_ranges,
     buffer,
+    conjuncts,
     dims,
     extent,
     indices,
@@ -31,6 +32,7 @@ from fnx.core.ir.tiling import StageOperand
 from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
+from fnx.core.support.range_kinds import LOOP_KINDS
 from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import name_of, quote_names
@@ -266,7 +268,7 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[SplitKernel], SplitKernel
                                   f"inside {quote_names(name_of(r) for r in node.ranges)}")
             ref = build.ref(buffer_count + len(packs), node.dtype, dims(node), node.arg.name)
             temporaries.append(ref)
-            replacements[node] = ref
+            replacements |= _masked_reads(nodes, node, ref) | {node: ref}
             packs.append(_pack_kernel(kernel, node, ref, kind))
     if not packs:
         scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
@@ -275,6 +277,29 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[SplitKernel], SplitKernel
         return [], SplitKernel(kernel, tuple(range(buffer_count)), tuple(scalars)), []
     main = extract_kernel(substitute(kernel.src, replacements), kernel.arg)
     return packs, main, temporaries
+
+
+def _masked_reads(nodes: Sequence[UOp], stage: UOp, ref: UOp) -> dict[UOp, UOp]:
+    """Return the loads of a stage with the masks that other factors of its products have, where it
+    is filled with 0: then a product ends there (emit/loop_peeling.py), which a buffer can't say.
+
+        before  x[i, 64*s + t] if 64*s + t < 191    *  W[s, t, l]
+        after   x[i, 64*s + t] if 64*s + t < 191    *  (W[s, t, l] if 64*s + t < 191)
+    """
+    filled = value(stage)
+    if filled.op is not ops.LOAD or validity(filled) is None:
+        return {}
+    masks = {c for n in nodes if n.op is ops.LOAD for c in conjuncts(validity(n))
+             if all(r.arg.kind in LOOP_KINDS for r in c.ranges)}
+    out = {}
+    for load in nodes:
+        if load.op is ops.LOAD and buffer(load) is stage and validity(load) is None:
+            at, = substitute([filled], dict(zip(bound_ranges(stage), indices(load))))
+            same = [c for c in conjuncts(validity(at)) if c in masks]
+            if len(same) == 1:
+                out[load] = copy_locs(build.load(build.index_into(ref, *indices(load)), *same),
+                                      load)
+    return out
 
 
 def _pack_kernel(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> SplitKernel:

@@ -16,9 +16,12 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.driver import Driver
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
+from fnx.lower.target_lowerings import kernel_code
 
 F = dtypes.float32
 
@@ -179,6 +182,15 @@ def test_zero_filled_products_need_no_selection() -> None:
     assert not any(n.op is ops.WHERE for n in toposort(tiled.src))
     masked = tile(softmax(2, 10), [split("c0", 4)])
     assert any(n.op is ops.WHERE for n in toposort(masked.src))
+
+
+def test_a_product_whose_factor_is_packed_ends_where_the_sum_does() -> None:
+    """No load is tested, though a buffer does not say that it is 0 behind the end."""
+    tiled = tile(matmul(12, 32, 10), [split("n", 16), vectorize("ni"), split("k", 4), order(
+        "no", "m", "ko", "ki", "ni"), stage("w", space="GLOBAL")])
+    _, main, _ = split_global(tiled, "PAR")
+    program = kernel_code(main.kernel, Driver(Target("cpu", vector_bits=512))).program()
+    assert {len(n.src) for n in program.src if n.op is ops.LOAD} == {1}
 
 
 ILLEGAL = [
