@@ -158,13 +158,16 @@ class _ScanFission:
         free = carry_free_nodes(outs, self.consts, self.xs)
         moved = select_hoisted(outs, free)
         fixed = [n for n, per_step in moved.items() if not per_step]
-        stepped = []
+        stepped, step_bytes = [], 0
         for n in [n for n, per_step in moved.items() if per_step]:
             costly = [below for below in toposort([n]) if free[below] and is_expensive(below)]
             has_reduction = any(below.op is ops.REDUCE for below in costly)
-            if (has_reduction or self.strip_bytes is None or fits_strip(n, self.strip_bytes)) \
+            size = step_bytes + math.prod(n.shape) * n.dtype.itemsize
+            if (has_reduction or self.strip_bytes is None or
+                    fits_strip(self.arg.length, size, self.strip_bytes)) \
                     and self.fits([n, *costly]):
                 stepped.append(n)
+                step_bytes = size
         new = dict(zip(fixed, substitute(fixed, self.consts)))
         new.update(zip(stepped, self._batch_over_steps(stepped, {})))
         return substitute(outs, {n: self.add(n, value, moved[n]) for n, value in new.items()})

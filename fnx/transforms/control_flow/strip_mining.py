@@ -37,10 +37,15 @@ def steps_per_strip(length: int, step_bytes: int, max_bytes: int) -> int | None:
     return max(fitting) if fitting else min(divisors, default=None)
 
 
-def fits_strip(value: UOp, max_bytes: int) -> bool:
-    """Whether a strip can have its least number of steps if a value is stored for each. Else a step
-    computes enough elements to be as fast by itself."""
-    return MIN_STEPS * math.prod(value.shape) * value.dtype.itemsize <= max_bytes
+def fits_strip(length: int, step_bytes: int, max_bytes: int) -> bool:
+    """Whether what is stored for the steps of a strip fits ``max_bytes``, for some strip. Else a
+    step computes enough elements to be as fast by itself, or has too many neighbors.
+
+    >>> fits_strip(1000, 100, 30_000), fits_strip(10, 6_000, 50_000), fits_strip(10, 5_000, 50_000)
+    (True, False, True)
+    """
+    steps = steps_per_strip(length, step_bytes, max_bytes) or length
+    return steps * step_bytes <= max_bytes
 
 
 def strip_mine(node: UOp, steps: int, rewrite_strip: Callable[[UOp], Sequence[UOp]],

@@ -87,3 +87,16 @@ def test_strips_divide_the_length(length: int, step_bytes: int, max_bytes: int) 
     else:
         assert length % steps == 0 and MIN_STEPS <= steps < length
         assert steps * step_bytes <= max_bytes or all(length % k for k in range(MIN_STEPS, steps))
+
+
+def test_elementwise_work_that_no_strip_has_room_for_stays_in_its_step() -> None:
+    """Ten steps have no strips: what moves is stored for all of them, 160 KB for each value."""
+    def f(xs: fnx.Array) -> fnx.Array:
+        def step(c: fnx.Array, x: fnx.Array) -> tuple[fnx.Array, None]:
+            return jnp.where(c > 0, c * jnp.sin(jnp.exp(x)), c + jnp.cos(jnp.exp(x + 1))), None
+        return lax.scan(step, jnp.ones(1 << 12), xs)[0]
+    for strip_bytes, moved in ((1 << 19, 2), (1 << 18, 1), (1 << 17, 0)):
+        fn = fnx.make_jaxpr(f)(jnp.ones((10, 1 << 12))).function
+        scan, = scans(split_scans(fn, strip_bytes))
+        inside = [n.op for n in toposort(scan.src[0].src) if n.op in (ops.SIN, ops.COS)]
+        assert len(inside) == 2 - moved
