@@ -36,10 +36,12 @@ DECODE_ERRORS = (LookupError, ValueError, TypeError, AttributeError, AssertionEr
 
 
 class CheckBudget:
-    """The remaining steps that the checks of a file may take."""
+    """The remaining steps that the checks of a file may take; ``at``: the node that is checked, and
+    its position."""
 
     def __init__(self, nbytes: int) -> None:
         self._left = _BASE_STEPS + _STEPS_PER_BYTE * nbytes
+        self.at: tuple[int, UOp] | None = None
 
     def spend(self, steps: int) -> None:
         """Take steps from the budget.
@@ -49,9 +51,9 @@ class CheckBudget:
         """
         self._left -= steps
         if self._left < 0:
-            raise CheckpointError("expected a graph whose checks take time linear in the file "
-                                  "size, got more",
-                                  hint="export it in parts")
+            name = "nodes" if self.at is None else describe_node(*self.at)
+            raise CheckpointError(f"{name}: expected a graph whose checks take time linear in the "
+                                  f"file size, got more", hint="export it in parts")
 
 
 # ---- args -------------------------------------------------------------------------------------
@@ -156,7 +158,8 @@ def _sharing_fault(positions: Mapping[UOp, int], budget: CheckBudget) -> verify.
     """Charge for bodies that are traversed once for each node that has them; limit carried
     values."""
     n_carried = 0
-    for node in positions:
+    for node, i in positions.items():
+        budget.at = i, node
         if node.op in (ops.FUNCTION, ops.KERNEL):
             budget.spend(4 * len(toposort(node.src, stop=lambda n: n.op is ops.KERNEL)))
         elif node.op is ops.LOOP:
@@ -184,7 +187,8 @@ def kernel_fault(positions: Mapping[UOp, int], budget: CheckBudget) -> verify.No
     """Return what is wrong with the KERNELs among some nodes, or with the operands of their
     CALLs."""
     fault: verify.NodeFault = None
-    for node in positions:
+    for node, i in positions.items():
+        budget.at = i, node
         if node.op is ops.KERNEL:
             fault = verify.find_fault(node, budget.spend)
         elif node.op is ops.CALL and node.src[0].op is ops.KERNEL:

@@ -18,6 +18,10 @@ def test_a_mutant_is_refused_or_safe(seed: int) -> None:
     assert files.check(seed)
 
 
+def test_a_node_whose_checks_take_too_long_is_named() -> None:
+    assert files.check(6137) == "fnx refused"
+
+
 def test_kinds_are_all_drawn() -> None:
     assert {mutants.mutant(seed)[0] for seed in range(20)} == set(mutants.KINDS)
 

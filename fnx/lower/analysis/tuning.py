@@ -58,6 +58,9 @@ PACK_KERNEL_CYCLES = _number(
 
 # ---- loops
 
+CHOICE_INSTRUCTIONS = _number(
+    "CHOICE_INSTRUCTIONS", 2, "instructions", "to compare an index and choose a scalar", _MODEL)
+
 LONG_BODY = _number(
     "LONG_BODY", 48, "instructions",
     "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)

@@ -15,14 +15,13 @@ from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.tuning import (
     CACHE_BYTES_PER_CYCLE,
+    CHOICE_INSTRUCTIONS,
     KERNEL_CYCLES,
     LAUNCH_CYCLES,
     LINE_BYTES,
     VECTOR_BYTES,
 )
 from fnx.lower.loops.strip_mine import is_constant
-
-_SELECT_INSTRUCTIONS = 2  # a comparison and a selection
 
 
 def selecting_costs_more(nodes: Iterable[UOp], outs: Iterable[UOp],
@@ -59,7 +58,7 @@ def selecting_costs_more(nodes: Iterable[UOp], outs: Iterable[UOp],
         if out.op is not ops.SCATTER:
             moved += 2 * _nbytes(out)
             kernels += 1
-    return _SELECT_INSTRUCTIONS * selected / VECTOR_BYTES > \
+    return CHOICE_INSTRUCTIONS * selected / VECTOR_BYTES > \
         moved / CACHE_BYTES_PER_CYCLE + kernels * (LAUNCH_CYCLES + KERNEL_CYCLES)
 
 

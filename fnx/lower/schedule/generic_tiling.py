@@ -15,18 +15,17 @@ from fnx.lower.schedule.contraction import (
     Contraction,
     contiguous_sum_range,
     has_overlap,
-    is_plain,
 )
 from fnx.lower.schedule.contraction_tiling import (
     MAX_BLOCK_ROWS,
-    MIN_PACK_TERMS,
     ContractionTiling,
 )
 from fnx.lower.schedule.dot_tiling import fits_dots
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.register_tiles import Tile, choose_register_tile
 
-_SHARED_TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # (rows, vectors) of tiles that shapes share
+# (rows, vectors) of tiles that shapes share; those with more results than registers are left out
+_SHARED_TILES = (4, 4), (8, 2), (6, 2), (4, 2), (1, 4), (1, 1)
 _MIN_OWN_KERNEL_WORK = 1 << 27  # multiply-adds from which each shape gets a kernel of its own
 
 
@@ -43,7 +42,7 @@ def generic_schedule(matmul: Contraction, target: Target) -> tuple[Transform, ..
         return None
     if not tiles.is_right_strided and has_overlap(matmul.right):
         return None
-    return tuple(tiles.steps())
+    return tuple(tiles.tile_panels() if tiles.shares_panels() else tiles.steps())
 
 
 class GenericTiling(ContractionTiling):
@@ -72,20 +71,16 @@ class GenericTiling(ContractionTiling):
     def _moves(self, r: UOp) -> bool:
         return True
 
-    def _has_row_blocks(self) -> bool:
+    def has_row_blocks(self) -> bool:
         return True
 
     def _block(self) -> int:
-        return max(1, MAX_BLOCK_ROWS // self.tile.rows) if self._is_long() else 1
+        return max(1, MAX_BLOCK_ROWS // self.tile.rows) if self._is_reused() else 1
 
-    def _is_long(self) -> bool:
-        """Return whether packing both factors pays."""
-        return self._is_large() and self._is_reused()
+    def shares_panels(self) -> bool:
+        """Whether workers share column panels: wherever they can. Blocks of rows are of one height,
+        which few lengths divide evenly among workers."""
+        return self._can_share_panels()
 
     def _packs_right(self) -> bool:
-        return self.is_right_strided or self._is_long()
-
-    def _left_stages(self, loops: list[str]) -> list[Transform]:
-        packs = self._is_long() or self._is_wide() or \
-            not is_plain(self.matmul.left) and self.depth >= MIN_PACK_TERMS
-        return self._stage_factor(self.matmul.left, self.block_loop) if packs else []
+        return self.shares_panels() or super()._packs_right()

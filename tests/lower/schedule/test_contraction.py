@@ -12,13 +12,16 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core.ir import ops
 from fnx.core.ir.uop import toposort
+from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.schedule import contraction
+from fnx.lower.schedule.generic_tiling import generic_schedule
 from tests.lower.steps import AVX512, steps_of, tiled_kernels
 
 Spelling = Callable[..., Any]
+AVX2 = AVX512.replace(vector_bits=256, vector_registers=16)
 M, K, N = 40, 24, 48
 
 RANDOM = np.random.default_rng(0)
@@ -186,6 +189,23 @@ def test_few_columns_are_packed_for_dot_products(columns: int) -> None:
     *_, kernel = f.lower(a, b).kernels
     assert kernel.flops < 2 * 1.12 * columns * 400 * 256
     np.testing.assert_allclose(f(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(24, 300, 512), (64, 784, 512), (300, 300, 512)])
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
+def test_products_of_any_lengths_share_panels(shape: tuple[int, int, int], target: Target) -> None:
+    """Workers share column panels, which each packs: in place, the columns of a panel lie pages
+    apart; blocks of rows are of a height that few lengths divide."""
+    m, k, n = shape
+    product, = steps_of(fnx.jit(lambda a, b: a @ b).lower(
+        jnp.ones((m, k)), jnp.ones((k, n))).simplified)
+    matmul = contraction.match_contraction(canonicalize(coalesce(product.kernel)))
+    assert matmul is not None
+    steps = generic_schedule(matmul, target)
+    assert steps is not None
+    text = [str(step) for step in steps]
+    assert any(step.startswith("parallel(") and "_jr" in step for step in text), text
+    assert any(step.startswith("stage(") and "PRIV" in step for step in text), text
 
 
 def test_a_matrix_is_packed_in_transposed_blocks() -> None:
