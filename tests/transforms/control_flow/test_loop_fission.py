@@ -84,6 +84,17 @@ def test_nothing_leaves_while_cond_or_a_loop_with_checkpoints() -> None:
     assert split_scans(fn) is fn
 
 
+@pytest.mark.parametrize("rows", [1, 2, 15])
+def test_weights_of_a_few_rows_stay(rows: int) -> None:
+    """Their products are dots along contiguous terms, which no step packs."""
+    def f(x: fnx.Array, w: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, _: (jnp.tanh(c @ w.T), None), x, None, length=T)[0]
+    x, w = np.ones((rows, 96), np.float32), np.ones((96, 96), np.float32)
+    fn = fnx.make_jaxpr(f)(x, w).function
+    assert split_scans(fn) is fn
+    assert not fnx.jit(f).lower(np.ones((rows, 96), np.float32), w).arena >= w.nbytes
+
+
 def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
     def f(xs: fnx.Array, w: fnx.Array) -> fnx.Array:
         return lax.scan(lambda h, x: ((c := jnp.tanh(h + x)), c @ w), jnp.zeros((B, H)), xs)[1]
