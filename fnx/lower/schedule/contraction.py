@@ -39,7 +39,8 @@ MIN_PARALLEL_WORK = 1 << 17  # multiply-adds above which workers share the rows
 
 class Contraction(Record):
     """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors,
-    ``epilogue`` is the cost of the work that follows the sum."""
+    ``results`` the STOREs, and the LOADs beside the sum, of which each result has elements of its
+    own, ``epilogue`` is the cost of the work that follows the sum."""
 
     reduce: UOp
     batch: tuple[UOp, ...]
@@ -48,6 +49,7 @@ class Contraction(Record):
     summed: tuple[UOp, ...]
     left: UOp
     right: UOp
+    results: tuple[UOp, ...]
     epilogue: int
 
 
@@ -76,9 +78,11 @@ def match_contraction(kernel: UOp) -> Contraction | None:
     def in_order(some: frozenset[UOp]) -> tuple[UOp, ...]:
         return tuple([r for r in ranges if r in some])
 
+    results = [*kernel.src, *[load for s in kernel.src for load in leaf_loads(accessors.value(s))
+                              if load.ranges >= rows | columns]]
     return Contraction(reduces[0], in_order(reduces[0].ranges - rows - columns), in_order(rows),
                        in_order(columns), in_order(summed), left, right,
-                       epilogue_cost(kernel.src))
+                       tuple(dict.fromkeys(results)), epilogue_cost(kernel.src))
 
 
 def count_contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core.ir import tiling
+from fnx.core.ir import accessors, tiling
 from fnx.core.ir.cache import cached_property
 from fnx.core.ir.matrix_units import MatrixUnit
 from fnx.core.ir.tiling import Transform
@@ -52,7 +52,14 @@ from fnx.lower.schedule.contraction import (
     work_of_each,
 )
 from fnx.lower.schedule.dot_tiling import dots_pay, fits_dots, schedule_dots
-from fnx.lower.schedule.footprint import Factor, Footprint, Walk, footprint, product_cycles
+from fnx.lower.schedule.footprint import (
+    Factor,
+    Footprint,
+    Walk,
+    footprint,
+    product_cycles,
+    result_cycles,
+)
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
@@ -128,11 +135,13 @@ def _lane_utilization(columns: int, lanes: int) -> float:
 
 
 class _Plan(Record):
-    """Whether workers share column panels, and whether each factor is packed."""
+    """Whether workers share column panels, whether each factor is packed, and whether tiles follow
+    each other along rows, rather than down columns."""
 
     shares_panels: bool
     left: bool
     right: bool
+    along_rows: bool = False
 
 
 class ContractionTiling:
@@ -229,22 +238,35 @@ class ContractionTiling:
         if self.unit is None:  # both can be read in place
             lefts.add(left or self._is_wide())
             rights.add(right or not has_overlap(self.matmul.right))
-        plans = [_Plan(False, x, r) for x in lefts
-                 for r in ((right,) if self.matmul.batch else rights)]
+        plans = [_Plan(False, x, r, along_rows) for x in lefts
+                 for r in ((right,) if self.matmul.batch else rights)
+                 for along_rows in ((False,) if self.unit is not None else (False, True))]
         if True in rights and self._can_share_panels():
             # a kernel that packs the left factor of a whole batch leaves it in no cache
             plans += [_Plan(True, x, True) for x in ({left} if self.matmul.batch else lefts)]
         return plans[0] if len(plans) == 1 else min(plans, key=self._plan_cycles)
 
     def _plan_cycles(self, plan: _Plan) -> float:
-        """Return the cycles to pack and to read the factors."""
+        """Return the cycles to pack and to read the factors, and to fetch the lines of results."""
         matmul, tile = self.matmul, self.tile
         width, rows = tile.vectors * tile.lanes, volume(matmul.rows)
         block = rows if plan.shares_panels else min(tile.rows * self.block, rows)
         left = self._factor(matmul.left, self.row, tile.rows, block, rows, plan.left)
         right = self._factor(matmul.right, self.column, width, self.width, self.width, plan.right)
-        return (1 + _PACK_MARGIN * plan.left) * product_cycles(
-            left, right, -(-rows // block), plan.shares_panels, self.target)
+        factors = product_cycles(left, right, -(-rows // block), plan.shares_panels, self.target,
+                                 plan.along_rows)
+        return (1 + _PACK_MARGIN * plan.left) * factors + sum(
+            [self._result_cycles(x, rows, plan.along_rows) for x in matmul.results])
+
+    def _result_cycles(self, access: UOp, rows: int, along_rows: bool) -> float:
+        """Return the cycles to fetch the lines of an array that lies as the results do."""
+        tile, step = self.tile, abs(stride(access, self.row))
+        if stride(access, self.column) != 1 or not step:
+            return 0.0
+        size = accessors.buffer(access).dtype.itemsize
+        return volume(self.matmul.batch) * result_cycles(
+            rows, self.width, (tile.rows, tile.vectors * tile.lanes), step * size, size,
+            along_rows, self.target)
 
     def _factor(self, factor: UOp, r: UOp, tile: int, block: int, results: int, packs: bool
                 ) -> Factor:
@@ -282,6 +304,10 @@ class ContractionTiling:
 
     def _packs_right(self) -> bool:
         return self._plan.right
+
+    def _goes_along_rows(self) -> bool:
+        default = self._plan.along_rows
+        return self.knob("along_rows", default, lambda: [not default] * (self.unit is None))
 
     def _must_pack_right(self) -> bool:
         """Return whether the right factor is packed in any case: if it becomes register words, its
@@ -380,7 +406,8 @@ class ContractionTiling:
             steps.append(tiling.parallel(parallel_loop))
         other_columns = [name_of(r) for r in matmul.columns if r is not self.column]
         splits, sum_loops, terms = self._sum_loops()
-        steps += [*splits, tiling.order(*loops, *other_columns, f"{n}_jr", f"{m}_ir", *sum_loops,
+        tiles = (f"{m}_ir", f"{n}_jr") if self._goes_along_rows() else (f"{n}_jr", f"{m}_ir")
+        steps += [*splits, tiling.order(*loops, *other_columns, *tiles, *sum_loops,
                                         f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
                   *self._roll_epilogue()]

@@ -112,9 +112,9 @@ def read_cycles(walk: Walk, at_block: int, at_tile: int, misses_pages: bool) -> 
 
 
 def product_cycles(left: Factor, right: Factor, blocks: int, copies_left: bool,
-                   target: Target) -> float:
+                   target: Target, along_rows: bool = False) -> float:
     """Return the cycles to pack and to read both factors; ``copies_left``: a kernel packs all of
-    the left one, else of the right one."""
+    the left one, else of the right one; ``along_rows``: the loop over right tiles is inside."""
     cycles, walks = 0.0, []
     for factor, repeats in ((left, blocks), (right, 1)):
         walk = factor.walk
@@ -126,6 +126,8 @@ def product_cycles(left: Factor, right: Factor, blocks: int, copies_left: bool,
         # it fetches and writes back each line of the copy
         copy = walks[0 if copies_left else 1]
         cycles += PACK_KERNEL_CYCLES + 2 * copy.block.cycles(2, misses_pages=False)
+    if along_rows:
+        return cycles + blocks * tiles_cycles(walks[1], walks[0], 1, target)
     return cycles + tiles_cycles(walks[0], walks[1], blocks, target)
 
 
@@ -141,6 +143,31 @@ def tiles_cycles(left: Walk, right: Walk, blocks: int, target: Target) -> float:
     again = (left.tiles - 1) * right.tile.cycles(at_tile, misses_pages)
     return blocks * (right.tiles * (read_cycles(left, at_block, at_tile, misses_pages) + again)
                      + right.block.cycles(at_right, misses_pages))
+
+
+def result_cycles(rows: int, width: int, tile: tuple[int, int], step: int, size: int,
+                  along_rows: bool, target: Target) -> float:
+    """Return the cycles to fetch the lines of a result, or of an array that is read beside it.
+
+    Args:
+        rows, width: elements of the result.
+        tile: rows and elements of a row that are stored at a time, then those below them;
+            ``along_rows``: then those to the right of them, which follow in memory.
+        step: bytes between rows.
+        size: bytes of an element.
+        target: the machine.
+
+    >>> from fnx.core.support.target import Target
+    >>> [round(result_cycles(1024, 1024, (6, 16), 4096, 4, x, Target("cpu"))) for x in (0, 1)]
+    [1097728, 196992]
+    """
+    height, columns = tile
+    level = _level([footprint([(size, width), (step, rows)], size)], target)
+    if along_rows:
+        strip = footprint([(size, width), (step, height)], size)
+        return -(-rows // height) * strip.cycles(level, strip.pages > PAGES)
+    panel = footprint([(size, columns), (step, rows)], size)
+    return -(-width // columns) * panel.cycles(level, panel.pages > PAGES)
 
 
 def _level(touched: Sequence[Footprint], target: Target) -> int:

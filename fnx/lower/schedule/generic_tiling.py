@@ -78,9 +78,9 @@ class GenericTiling(ContractionTiling):
         return max(1, MAX_BLOCK_ROWS // self.tile.rows) if self._is_reused() else 1
 
     def shares_panels(self) -> bool:
-        """Whether workers share column panels: wherever they can. Blocks of rows are of one height,
-        which few lengths divide evenly among workers."""
-        return self._can_share_panels()
+        """Whether workers share column panels: wherever they can, unless few terms make large
+        results. Blocks of rows are of one height, which few lengths divide evenly among workers."""
+        return self._can_share_panels() and not self._plan.along_rows
 
     def _packs_right(self) -> bool:
         return self.shares_panels() or super()._packs_right()

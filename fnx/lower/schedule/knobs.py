@@ -27,6 +27,7 @@ class KnobValues(Record):
         tile: rows and vectors of a register tile; of a thread or a warp, rows and columns.
         dots: rows and columns of a tile of dot products.
         block: row tiles that are packed together.
+        along_rows: whether tiles follow each other along rows of the result.
         left, right: where a factor is packed; "": it is read in place.
         lanes: which of the ways to lay out lanes, counted from the cheapest.
         block_side: side of a transposed block; 0: none.
@@ -46,6 +47,7 @@ class KnobValues(Record):
     tile: tuple[int, int] | None = None
     dots: tuple[int, int] | None = None
     block: int | None = None
+    along_rows: bool | None = None
     left: str | None = None
     right: str | None = None
     lanes: int | None = None

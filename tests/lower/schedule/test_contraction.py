@@ -16,8 +16,9 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
-from fnx.lower.schedule import contraction
+from fnx.lower.schedule import contraction, contraction_tiling
 from fnx.lower.schedule.generic_tiling import generic_schedule
+from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from tests.lower.steps import AVX512, steps_of, tiled_kernels
 
 Spelling = Callable[..., Any]
@@ -206,6 +207,25 @@ def test_products_of_any_lengths_share_panels(shape: tuple[int, int, int], targe
     text = [str(step) for step in steps]
     assert any(step.startswith("parallel(") and "_jr" in step for step in text), text
     assert any(step.startswith("stage(") and "PRIV" in step for step in text), text
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
+def test_few_terms_of_large_results_go_along_rows(target: Target) -> None:
+    """An update of weights with the gradient of a small batch: down its columns, each line of the
+    weights would be far from the one before. In long sums the factors count, not the results."""
+    def schedule(batch: int) -> str:
+        step, *_ = steps_of(fnx.jit(lambda x, d, w: w - 0.01 * (x.T @ d)).lower(
+            jnp.ones((batch, 1024)), jnp.ones((batch, 1024)), jnp.ones((1024, 1024))).simplified)
+        kernel = hoist_scalar_factors(canonicalize(coalesce(step.kernel)))
+        matmul = contraction.match_contraction(kernel)
+        assert matmul is not None and len(matmul.results) == 2
+        order, = [str(t) for t in contraction_tiling.schedule(
+            matmul, target, TuningKnobs(HEURISTIC)) if str(t).startswith("order")]
+        return order
+
+    few, many = schedule(16), schedule(2048)
+    assert few.index("_ir'") < few.index("_jr'"), few
+    assert many.index("_jr'") < many.index("_ir'"), many
 
 
 def test_a_matrix_is_packed_in_transposed_blocks() -> None:
