@@ -13,6 +13,7 @@ import pytest
 
 import fnx
 import fnx.image
+import fnx.lax as lax
 import fnx.numpy as jnp
 import fnx.scipy.signal
 from fnx.core.array import eager_cache
@@ -66,6 +67,21 @@ def test_a_repeated_call_makes_no_node() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eager_cache.CacheMiss, "__init__", None)  # a cache miss would raise
         assert float(jnp.sum(y, axis=0)) == 7
+
+
+def test_functions_of_fnx_are_part_of_a_call() -> None:
+    """A function of the user's may read what changes; one of fnx computes the same each time."""
+    x = jnp.ones((4, 6))
+    calls = [lambda f=f: lax.reduce_window(x, 0., f, (2, 2), (2, 2), "VALID")
+             for f in (lax.add, lax.mul, lambda a, b: a + b)]
+    first = [call() for call in calls]
+    assert len([key for key in eager_cache._call_cache.keys() if key[0] is lax.reduce_window]) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(eager_cache.CacheMiss, "__init__", None)
+        for call, want in zip(calls[:2], first):
+            np.testing.assert_array_equal(call(), want)
+        np.testing.assert_array_equal(calls[2](), first[0])  # not looked up at all
+    assert not np.array_equal(first[0], first[1])
 
 
 CONSTANTS = {  # calls with tables or indices that follow from their signature

@@ -24,7 +24,7 @@ from fnx.core.array.call_validation import (
     fits_signature,
     signature_error,
 )
-from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
+from fnx.core.array.eager_cache import CacheMiss, cached_dispatch, public_functions
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.uop import CallLocation, current_loc
@@ -266,6 +266,7 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     retry: Callable[..., R] = call
     if name:
         call.__name__ = call.__qualname__ = name
+    public_functions.add(call)
     return call
 
 

@@ -6,10 +6,11 @@
 
 A key holds everything that a result may depend on: the function, the avals of the Arrays and which
 of them share memory, all other operands by value, and the configuration. So a call is cached only
-if its operands are Arrays and plain values, and it reads no array value, gives no warning and has
-no other side effect (``mark_impure`` reports one that did). The program must take its memory from
-the arguments, or from constants that follow from the key (``constant_array``). A float in
-arithmetic (``x * rate``) is data: another value hits the same entry.
+if its operands are Arrays, plain values and functions of fnx (``reduce_window`` with ``lax.max``),
+and it reads no array value, gives no warning and has no other side effect (``mark_impure`` reports
+one that did). The program must take its memory from the arguments, or from constants that follow
+from the key (``constant_array``). A float in arithmetic (``x * rate``) is data: another value hits
+the same entry.
 
 >>> import fnx.numpy as jnp
 >>> x = jnp.asarray([1.0, 2.0])
@@ -20,7 +21,9 @@ arithmetic (``x * rate``) is data: another value hits the same entry.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -49,6 +52,7 @@ R = TypeVar("R")
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 _BY_VALUE = frozenset({int, bool, str, type(None), type(Ellipsis)})
 _TYPES = (type, np.dtype, DType)
+public_functions: weakref.WeakSet[Any] = weakref.WeakSet()  # which compute the same in each call
 
 
 class CacheMiss:
@@ -389,7 +393,7 @@ def _add_operand(x: Any, parts: list[Any], memory: list[Any]) -> bool:
             if not _add_operand(y, parts, memory):
                 return False
     else:
-        if not isinstance(x, _TYPES):
+        if not isinstance(x, _TYPES) and (kind is not FunctionType or x not in public_functions):
             return False
         parts += (kind, x)
     return True

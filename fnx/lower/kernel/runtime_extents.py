@@ -6,7 +6,8 @@
 Lifted are lengths, bounds of masks and clamps, strides of slices, and constants of integer
 arithmetic. Not lifted are 0, 1 and -1, lengths that are the same in all shapes (``fixed``), lengths
 of loops whose index is divided (a RESHAPE that splits rows), shift amounts, and in large kernels
-small strides (``x[::2]``) and divisors: these are much faster as constants. For a kernel whose
+short lengths (windows of 2 x 2, pairs), small strides (``x[::2]``) and divisors: these are much
+faster as constants. For a kernel whose
 results exceed the caches, that fact (``Ref.exceeds_cache``) and which lengths are multiples of a
 cache line remain static: then stores are nontemporal. Also static are whether plain stores write
 disjoint locations, and whether all indices and lengths fit 32 bits (``Kernel.stores_disjoint``,
@@ -103,9 +104,8 @@ def _add_unit_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
 
 _MAX_LENGTH = 1 << 40
 INT32_LIMIT = 1 << 30
-_SHORT_LENGTH = 8  # a length that is specialized for
-_LARGE_WORK = 1 << 18  # ... in loops of at least this many iterations
-_SMALL_WORK = 1 << 16  # iterations above which divisors stay constants
+_SHORT_LENGTH = 8  # a length that is a constant of large kernels
+_SMALL_WORK = 1 << 16  # iterations above which short lengths, and divisors, are constants
 
 
 class _Generalizer:
@@ -125,8 +125,7 @@ class _Generalizer:
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
             if r.op is ops.RANGE and not self._is_static(r):
-                length = self._lift(extent(r), min(1, build.const_of(extent(r))),
-                                    self._max_length(r))
+                length = self._lift(extent(r), min(1, build.const_of(extent(r))))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
         generalized, = rebuild([kernel], self._visit, self.ranges)
         return _renumber_vars(generalized, self.scalars)
@@ -147,13 +146,6 @@ class _Generalizer:
                 node.dtype is dtypes.index and self._is_fixed(node))
         return build.is_liftable_const(node)
 
-    def _max_length(self, r: UOp) -> int:
-        """Return the upper bound of a length: in large kernels it is specialized for short lengths,
-        as short loops cannot be split among workers."""
-        return _SHORT_LENGTH \
-            if self.iterations >= _LARGE_WORK and build.const_of(extent(r)) <= _SHORT_LENGTH \
-                else _MAX_LENGTH
-
     def _lift(self, value: UOp, low: int = 0, high: int = _MAX_LENGTH) -> UOp:
         if self.line and high == _MAX_LENGTH and value.dtype.kind == "index" and \
                 build.const_of(value) > 0 and build.const_of(value) % self.line == 0:
@@ -172,7 +164,8 @@ class _Generalizer:
         return build.const_of(n) in self.fixed
 
     def _is_static(self, r: UOp) -> bool:
-        return r in self.static_ranges or self._is_fixed(extent(r))
+        is_short = self.iterations >= _SMALL_WORK and build.const_of(extent(r)) <= _SHORT_LENGTH
+        return is_short or r in self.static_ranges or self._is_fixed(extent(r))
 
     def _nonlinear_ranges(self) -> set[UOp]:
         """Return the ranges that are used in other ways than linear expressions and comparisons."""
@@ -205,7 +198,8 @@ class _Generalizer:
         for axis, (i, d, at) in enumerate(zip(indices(node), dims(buffer(node)), rewritten)):
             if i in self.ranges and extent(i) is d:
                 d = extent(at)
-            elif not self._is_fixed(d) and self.static_ranges.isdisjoint(i.ranges):
+            elif not self._is_fixed(d) and self.static_ranges.isdisjoint(i.ranges) and not (
+                    i.op is ops.RANGE and i not in self.ranges and extent(i) is d):
                 key = buffer(node), axis
                 if key not in self.lengths:
                     self.lengths[key] = self._lift(d, low=min(1, build.const_of(d)))
