@@ -1,4 +1,4 @@
-"""The code of the README, the home page and each page in docs/guide runs, and prints the text that
+"""The code of the README and of each page of the documentation runs, and prints the text that
 follows it.
 """
 
@@ -15,7 +15,8 @@ spec = importlib.util.spec_from_file_location("run_guide", ROOT / "scripts" / "r
 assert spec is not None and spec.loader is not None
 run_guide = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_guide)
-PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted(run_guide.GUIDE.glob("*.md"))]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+         if run_guide.blocks_of(page)]
 if importlib.util.find_spec("torch") is None:  # make test-torch installs it
     PAGES.remove(run_guide.GUIDE / "torch.md")
 
