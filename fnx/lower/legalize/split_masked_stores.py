@@ -35,7 +35,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
@@ -50,7 +50,21 @@ def split_masked_stores(program: UOp, target: Target) -> UOp:
     if target.kind != "host" or target.has_mask_registers or \
             not any(map(_is_masked, program.src)):
         return program
-    return program.replace(src=tuple(_lines(program.src)))
+    return program.replace(src=tuple(_defined_once(_lines(program.src))))
+
+
+def _defined_once(lines: Iterable[UOp]) -> Iterator[UOp]:
+    """Yield lines without those that an open loop or branch has already: what follows it would
+    read the inner one."""
+    scopes: list[set[UOp]] = [set()]
+    for line in lines:
+        if line.op in (ops.ENDFOR, ops.ENDIF):
+            scopes.pop()
+        if line.op not in _PURE or not any(line in scope for scope in scopes):
+            scopes[-1].add(line)
+            yield line
+        if line.op in (ops.FOR, ops.IF):
+            scopes.append(set())
 
 
 def _is_masked(line: UOp) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fnx.backends.llvm.binding import host_target
-from fnx.core.ir import build, dtypes, ops
+from fnx.backends.llvm.binding import compile_ir, host_target
+from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
+from fnx.core.levels import spec
 from fnx.lower.driver import Driver
+from fnx.lower.legalize.split_masked_stores import split_masked_stores
+from fnx.lower.render import host
 from fnx.lower.target_lowerings import kernel_code
 from tests.lower.machine import aligned, run, split
 
@@ -62,3 +65,27 @@ def test_tails_that_are_known_need_no_masks(dtype: DType) -> None:
             np.testing.assert_array_equal(buffers[1:], [want + want, want])
             lines = kernel_code(kernel, Driver(AVX2)).program().src
             assert all(len(line.src) == 2 for line in lines if line.op is ops.STORE)
+
+
+@pytest.mark.parametrize("count", [None, 5])
+def test_lines_of_an_outer_scope_are_not_made_again(count: int | None) -> None:
+    """What follows a loop reads the line before it, which lies in none."""
+    n, t = build.var(0, dtypes.index), dtypes.float32
+    ref = UOp(ops.REF, t, (), op_args.Ref(0))
+    start = UOp(ops.ADDRESS, t, (ref, build.index_const(0)), 4)
+    x = UOp(ops.LOAD, t, (start,))
+    is_whole = UOp(ops.CMPLE, dtypes.bool_, (build.index_const(8), n))
+    loop = UOp(ops.FOR, dtypes.index, (build.index_const(0), n), 1)
+    ones = UOp(ops.SPLAT, t.vec(8), (x,))
+    address = UOp(ops.ADDRESS, t.vec(8), start.src, 4)
+    mask = UOp(ops.LANE_MASK, dtypes.bool_.vec(8), (n if count is None else
+                                                    build.index_const(count),))
+    branch = UOp(ops.IF, dtypes.void, (is_whole,), 2)
+    program = split_masked_stores(UOp(ops.PROGRAM, dtypes.void, (
+        start, x, is_whole, loop, ones, address, mask,
+        UOp(ops.STORE, dtypes.void, (address, ones, mask)),
+        UOp(ops.ENDFOR, dtypes.void, (loop,)), branch, UOp(ops.STORE, dtypes.void, (start, x)),
+        UOp(ops.ENDIF, dtypes.void, (branch,)))), AVX2)
+    spec.check([program], "program")
+    assert program.src.count(start) == program.src.count(is_whole) == 1
+    assert compile_ir(host.module("f", host.render(program)), host_target())
