@@ -1,13 +1,15 @@
 """How to tile a contraction: a register tile, blocks of tiles, what is packed and where.
 
     loops    batch..., io (PAR), jr, ir, k..., i (UNROLL), j (UNROLL), l (VEC)
+             ir outside of jr where results cost more than factors
     rows     m == io * block * tile + ir * tile + i           columns  n == jr * width + j, l
 
 The accumulators of ``tile`` rows by ``width`` columns stay in registers during the sum. Both
 factors are read in place or packed in the order of the tiles, whichever takes fewer cycles
-(footprint.py). If the right one is packed, workers share column panels (``tile_panels``): each
-packs its panel, which stays in the L2 cache while all rows pass over it. Or, if there are too few
-panels or that costs less, they share blocks of rows, and the right factor is packed once for all.
+(contraction_plan.py). If the right one is packed, workers share column panels (``tile_panels``):
+each packs its panel, which stays in the L2 cache while all rows pass over it. Or, if there are too
+few panels or that costs less, they share blocks of rows, and the right factor is packed once for
+all.
 """
 
 from __future__ import annotations
@@ -15,12 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core.ir import accessors, tiling
+from fnx.core.ir import tiling
 from fnx.core.ir.cache import cached_property
 from fnx.core.ir.matrix_units import MatrixUnit
 from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp
-from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of
 from fnx.lower.analysis.tuning import PACK_COST, PACK_KERNEL_CYCLES, PAGE_BYTES
@@ -51,15 +52,8 @@ from fnx.lower.schedule.contraction import (
     word_range,
     work_of_each,
 )
+from fnx.lower.schedule.contraction_plan import Plan, PlanPrices
 from fnx.lower.schedule.dot_tiling import dots_pay, fits_dots, schedule_dots
-from fnx.lower.schedule.footprint import (
-    Factor,
-    Footprint,
-    Walk,
-    footprint,
-    product_cycles,
-    result_cycles,
-)
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
@@ -72,7 +66,6 @@ from fnx.lower.schedule.register_tiles import (
 _MIN_PACK_BYTES = 96 << 10  # bytes of a computed right factor above which packing it pays
 # vectors of columns, and terms, above which packing the left factor pays
 _MIN_PACK_VECTORS, MIN_PACK_TERMS = 6, 16
-_PACK_MARGIN = 0.05  # cycles that packing the left factor must save, relative to all
 _MIN_REUSE_ROWS = 112  # rows from which packing a right factor with strided lanes pays
 MAX_BLOCK_ROWS = 56  # most rows packed together
 # processors; work of the busiest relative to an even share, at most
@@ -134,16 +127,6 @@ def _lane_utilization(columns: int, lanes: int) -> float:
     return columns / (-(-columns // lanes) * lanes)
 
 
-class _Plan(Record):
-    """Whether workers share column panels, whether each factor is packed, and whether tiles follow
-    each other along rows, rather than down columns."""
-
-    shares_panels: bool
-    left: bool
-    right: bool
-    along_rows: bool = False
-
-
 class ContractionTiling:
     """The register tile, the block of tiles and the loops that suit a contraction."""
 
@@ -202,7 +185,7 @@ class ContractionTiling:
         if self.unit is not None or matmul.batch or len(matmul.summed) != 1 or \
                 not is_plain(matmul.left) or not is_plain(matmul.right):
             return None
-        packing = self._packing_cycles(matmul.right, self.column, self.width, self.width)
+        packing = self._prices.packing(matmul.right, self.column, self.width, self.width)
         return matmul.summed[0] if count_contiguous(matmul.left, matmul.summed) and \
             dots_pay(matmul, self.tile.lanes, packing + PACK_KERNEL_CYCLES) else None
 
@@ -231,64 +214,25 @@ class ContractionTiling:
             2 * panel_width * self.depth * self.itemsize <= self.target.l2
 
     @cached_property
-    def _plan(self) -> _Plan:
+    def _plan(self) -> Plan:
         """The plan that takes the fewest cycles, of those that the factors allow."""
         left, right = self._must_pack_left(), self._must_pack_right()
         lefts, rights = {left}, {right}
         if self.unit is None:  # both can be read in place
             lefts.add(left or self._is_wide())
             rights.add(right or not has_overlap(self.matmul.right))
-        plans = [_Plan(False, x, r, along_rows) for x in lefts
+        plans = [Plan(False, x, r, along_rows) for x in lefts
                  for r in ((right,) if self.matmul.batch else rights)
                  for along_rows in ((False,) if self.unit is not None else (False, True))]
         if True in rights and self._can_share_panels():
             # a kernel that packs the left factor of a whole batch leaves it in no cache
-            plans += [_Plan(True, x, True) for x in ({left} if self.matmul.batch else lefts)]
-        return plans[0] if len(plans) == 1 else min(plans, key=self._plan_cycles)
+            plans += [Plan(True, x, True) for x in ({left} if self.matmul.batch else lefts)]
+        return plans[0] if len(plans) == 1 else min(plans, key=self._prices.cycles)
 
-    def _plan_cycles(self, plan: _Plan) -> float:
-        """Return the cycles to pack and to read the factors, and to fetch the lines of results."""
-        matmul, tile = self.matmul, self.tile
-        width, rows = tile.vectors * tile.lanes, volume(matmul.rows)
-        block = rows if plan.shares_panels else min(tile.rows * self.block, rows)
-        left = self._factor(matmul.left, self.row, tile.rows, block, rows, plan.left)
-        right = self._factor(matmul.right, self.column, width, self.width, self.width, plan.right)
-        factors = product_cycles(left, right, -(-rows // block), plan.shares_panels, self.target,
-                                 plan.along_rows)
-        return (1 + _PACK_MARGIN * plan.left) * factors + sum(
-            [self._result_cycles(x, rows, plan.along_rows) for x in matmul.results])
-
-    def _result_cycles(self, access: UOp, rows: int, along_rows: bool) -> float:
-        """Return the cycles to fetch the lines of an array that lies as the results do."""
-        tile, step = self.tile, abs(stride(access, self.row))
-        if stride(access, self.column) != 1 or not step:
-            return 0.0
-        size = accessors.buffer(access).dtype.itemsize
-        return volume(self.matmul.batch) * result_cycles(
-            rows, self.width, (tile.rows, tile.vectors * tile.lanes), step * size, size,
-            along_rows, self.target)
-
-    def _factor(self, factor: UOp, r: UOp, tile: int, block: int, results: int, packs: bool
-                ) -> Factor:
-        return Factor(self._walk(factor, r, tile, block), tile * self.depth * self.itemsize,
-                      self._packing_cycles(factor, r, tile, results) if packs else None)
-
-    def _walk(self, factor: UOp, r: UOp, tile: int, block: int) -> Walk:
-        """Return how tiles of so many rows or columns read a factor in place."""
-        load = max(leaf_loads(factor), key=lambda x: volume(x.ranges), default=None)
-        if load is None:  # it is computed from indices alone
-            return Walk(Footprint(0, 0, 0), Footprint(0, 0, 0), -(-block // tile))
-        size = load.dtype.itemsize
-        summed = [(abs(stride(load, x)) * size, extent(x)) for x in self.matmul.summed]
-        step = abs(stride(load, r)) * size
-        return Walk(footprint([*summed, (step, tile)], size),
-                    footprint([*summed, (step, block)], size), -(-block // tile))
-
-    def _packing_cycles(self, factor: UOp, r: UOp, tile: int, results: int) -> float:
-        """Return the cycles to pack a factor, with lanes along the tile or the sum."""
-        lanes = min(self.tile.lanes, tile) if count_contiguous(factor, [r]) else \
-            self.tile.lanes if count_contiguous(factor, self.matmul.summed) else 1
-        return results * self.depth / lanes * PACK_COST
+    @cached_property
+    def _prices(self) -> PlanPrices:
+        return PlanPrices(self.matmul, self.row, self.column, self.tile, self.block, self.depth,
+                          self.itemsize, self.target)
 
     def _right_bytes(self) -> int:
         return self.width * self.depth * self.itemsize

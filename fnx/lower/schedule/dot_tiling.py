@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from fnx.core.formulas.dot_products import takes_dots
 from fnx.core.ir import tiling
 from fnx.core.ir.matrix_units import MatrixUnit
 from fnx.core.ir.tiling import Transform
@@ -21,18 +22,13 @@ from fnx.lower.schedule.contraction import MIN_PARALLEL_WORK, Contraction, stage
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.register_tiles import dot_tiles
 
-# Dot products instead of packing: least vectors along the sum; terms that pay for the horizontal
-# reduction, in thirds for each row; most rows, beyond which enough of them share a packed factor.
-_MIN_DOT_VECTORS, _DOT_REDUCTION_COST, _MAX_DOT_ROWS = 4, 3, 96
-
 
 def fits_dots(matmul: Contraction, column: UOp, sum_range: UOp, lanes: int, packs: bool) -> bool:
     """Return whether lanes go along a sum in which both factors are contiguous: there are few
     columns, or so few rows that packing the right factor, whose columns are strided, costs more
     than a horizontal reduction at the end."""
     terms, rows = extent(sum_range), volume(matmul.rows)
-    few_rows = packs and terms >= _MIN_DOT_VECTORS * lanes and \
-        rows * lanes <= min(_DOT_REDUCTION_COST * terms, _MAX_DOT_ROWS * lanes)
+    few_rows = packs and takes_dots(rows, terms, lanes)
     return 2 * extent(column) <= lanes <= terms or few_rows
 
 

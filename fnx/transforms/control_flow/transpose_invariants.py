@@ -7,7 +7,7 @@ The backward pass of c @ w contracts the other axis of w. The lanes of a vector 
 a stride, so each step would first pack w into another order. Lanes go along the last axis of the
 result: a factor without that axis is read an element at a time, in the order in which it lies. A
 few rows are multiplied by dot products along the rows of the matrix, which nobody packs
-(lower/schedule/dot_tiling.py), unless the sums are so short that to add the lanes of each product
+(core/formulas/dot_products.py), unless the sums are so short that to add the lanes of each product
 takes longer than to read the rows.
 
 >>> from fnx.core.ir import dtypes
@@ -24,14 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 
+from fnx.core.formulas.dot_products import takes_dots
 from fnx.core.ir import build, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
 
 MIN_SIZE = 4096  # elements of an array that is worth transposing
-# Where dot products replace packing, for the widest vectors of float32.
-_MIN_DOT_TERMS = 64  # terms from which a dot product takes as long as its reads: four vectors
-_DOT_TERMS_PER_ROW, _MAX_DOT_ROWS = 16 / 3, 96
+_LANES = 16  # of the widest vectors of float32
 
 
 class StridedOperand(Record):
@@ -61,18 +60,13 @@ def strided_operands(outs: Sequence[UOp], consts: Container[UOp]) -> list[Stride
                 varying = [axes[a] is not None for a in results]
                 rows = math.prod([n.src[0].shape[a] for a in results if axes[a] is None])
                 if param in consts and math.prod(param.shape) >= MIN_SIZE and varying \
-                        and varying[-1] and not _takes_dots(rows, terms):
+                        and varying[-1] and not takes_dots(rows, terms, _LANES):
                     summed = [axes[a] for a in n.arg.axes if axes[a] is not None]
                     free = [a for a in range(len(param.shape)) if a not in summed]
                     if free and len(param.shape) - 1 in summed:
                         summed_axes = [a for a in range(len(param.shape)) if a in summed]
                         strided.append(StridedOperand(operand, param, (*summed_axes, *free)))
     return strided
-
-
-def _takes_dots(rows: int, terms: int) -> bool:
-    """Whether a product with few rows is one of dot products along contiguous terms."""
-    return terms >= max(_MIN_DOT_TERMS, _DOT_TERMS_PER_ROW * rows) and rows <= _MAX_DOT_ROWS
 
 
 def _below_movements(node: UOp) -> tuple[UOp, Sequence[int | None]]:
