@@ -318,7 +318,7 @@ LAX = [
     "lax.conv_general_dilated_local(jnp.ones((2, 2, 5)) * f[0], jnp.arange(36.0).reshape(3, 4, 3), "
     "(2,), 'SAME', (2,))",
 ]
-_QKV = "jnp.sin(jnp.arange({n}.0)).reshape({shape})"
+_QKV = "jnp.sin(jnp.arange({n}.0, dtype='float32')).reshape({shape})"
 _Q, _K = (_QKV.format(n=n, shape=s) for n, s in ((96, "2, 3, 4, 4"), (80, "2, 5, 2, 4")))
 ATTENTION = [
     *[f"nn.dot_product_attention({_Q}, {_K}, {_K} * 2{a})" for a in (

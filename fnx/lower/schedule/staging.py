@@ -117,7 +117,8 @@ def _join_split_loops(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
     groups: list[list[UOp]] = []
     loads = [n for n in toposort([staged]) if n.op is ops.LOAD]
     for r in loops:
-        if groups and all(_is_even_split(n, groups[-1][-1], r) for n in loads):
+        moving = [n for n in loads if groups and not n.ranges.isdisjoint((groups[-1][-1], r))]
+        if moving and all(_is_even_split(n, groups[-1][-1], r) for n in moving):
             groups[-1].append(r)
         else:
             groups.append([r])
@@ -217,7 +218,7 @@ def _fill_kind(staged: UOp, r: UOp, is_last: bool) -> str:
     is_vector = is_last and (r.arg.kind == "VEC" or _is_word_row(staged, r))
     if is_vector and _is_contiguous(staged, r):
         return "VEC"
-    loads = sum(n.op is ops.LOAD for n in toposort([staged]))
+    loads = sum(n.op is ops.LOAD and n.ranges == staged.ranges for n in toposort([staged]))
     is_short = extent(r).op is ops.CONST and \
         symbolic.bounds(extent(r))[1] * loads <= _MAX_UNROLLED_FILL
     return "UNROLL" if is_short and (is_vector or r.arg.kind == "UNROLL") else "SEQ"

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
+import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.uop import rebuild, toposort
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.support.target import Target
+from fnx.lower.driver import find_graphs
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.shuffles import _network
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
@@ -22,6 +25,7 @@ from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.helpers import same_bits
 from tests.lower.machine import both, split
+from tests.lower.steps import AVX512, after_pass
 
 F32 = dtypes.float32
 
@@ -238,6 +242,20 @@ def test_rows_of_whole_kilobytes_are_padded():
     lengths = [[build.const_of(d) for d in accessors.dims(n)] for n in stages]
     blocks = 256 // target.vector_lanes(4)
     assert [n[1] for n in lengths] == [240 // target.vector_lanes(4), blocks + 1, blocks + 1]
+
+
+@pytest.mark.parametrize("m,k", [(1000, 64), (1000, 256), (320, 100)])
+@pytest.mark.parametrize("factor", [
+    lambda x, row: x + row[:, None], lambda x, row: row[:, None] / 50 + x,
+    lambda x, row: (x - row[:, None]) * row[:, None]], ids=["sum", "quotient", "product"])
+def test_a_factor_made_of_a_number_for_each_row_is_packed_by_vectors(factor, m, k):
+    x, row, w = jnp.ones((m, k)), jnp.ones(m), jnp.ones((k, 8))
+    graph = fnx.jit(lambda x, row, w: factor(x, row) @ w).lower(x, row, w).graph
+    stages = [n for state in after_pass("vectorize_stage_fills", graph, AVX512)
+              for kernel in find_graphs(state) for n in toposort(kernel.src)
+              if n.op is ops.STAGE]
+    assert stages
+    assert all(any(r.arg.kind == "VEC" for r in n.src[1:]) for n in stages)
 
 
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])
