@@ -24,6 +24,7 @@ True
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -160,6 +161,21 @@ def _leading_axes(node: UOp) -> int:
         return int(arg)
     elif node.op is ops.REDUCE:
         return min(arg.axes, default=len(node.src[0].shape))
+    elif node.op is ops.GATHER:
+        changed = [a != i or node.src[0].shape[:i + 1] != shape[:i + 1] or not _counts(index, i)
+                   for i, (a, index) in enumerate(zip(arg.axes, node.src[1:]))]
     else:
         return 0
     return [*changed, True].index(True)
+
+
+def _counts(index: UOp, axis: int) -> bool:
+    """Whether an index is the position along an axis of its own, as that of a batch is."""
+    if axis >= len(index.shape):
+        return False
+    while index.op is ops.STOP_GRADIENT or \
+            index.op is ops.EXPAND and index.src[0].shape[axis] == index.shape[axis]:
+        index = index.src[0]
+    if index.op is ops.RESHAPE and math.prod(index.shape) == index.shape[axis]:
+        index, axis = index.src[0], 0
+    return index.op is ops.IOTA and not axis

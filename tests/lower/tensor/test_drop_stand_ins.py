@@ -55,6 +55,17 @@ def test_rows_pass_what_keeps_them() -> None:
     assert dropped(build.where(M, total, y)) == (build.where(M, build.reduce(X, ops.ADD, [1]), y),)
 
 
+def test_rows_pass_a_gather_that_reads_its_own_row() -> None:
+    safe, other = build.where(rows(M), X, build.neg(Y)), build.reduce(Y, ops.MAX, [1])
+    index = build.cast(other, dtypes.int32)
+    read = build.gather(safe, build.stop_gradient(build.iota(4)), index)
+    assert dropped(build.where(M, read, other)) == \
+        (build.where(M, build.gather(X, build.stop_gradient(build.iota(4)), index), other),)
+    for row in (index, build.flip(build.iota(4), (0,))):
+        read = build.gather(safe, row, index)
+        assert safe in toposort(dropped(build.where(M, read, other)))
+
+
 @pytest.mark.parametrize("move", [
     lambda x: build.permute(x, (1, 0)), lambda x: build.flip(x, (0,)),
     lambda x: build.concat([build.shrink(x, [(1, 4), (0, 4)]), build.shrink(x, [(0, 1), (0, 4)])],
