@@ -155,6 +155,9 @@ DRAM_BYTES_PER_CYCLE = _number(
     "DRAM_BYTES_PER_CYCLE", 5, "bytes", "a cycle between a core and memory", _MODEL)
 CACHE_BYTES_PER_CYCLE = _number(
     "CACHE_BYTES_PER_CYCLE", 32, "bytes", "a cycle between a core and a cache", _TYPICAL)
+REORDERED_BYTES = _number(
+    "REORDERED_BYTES", 1 << 18, "bytes",
+    "of intermediates from which launches run in an order that keeps fewer of them", "compile time")
 
 # ---- loops and sharing
 

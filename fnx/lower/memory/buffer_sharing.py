@@ -120,13 +120,19 @@ def hoist_readers(launches: Sequence[LaunchT]) -> Sequence[LaunchT]:
 
     A launch that depends on the trip count of a loop stays right after that loop.
     """
+    return [launch for bundle in _hoist_readers(adjacent_launches(launches))
+            for launch in bundle.launches]
+
+
+def adjacent_launches(launches: Sequence[LaunchT]) -> list[AdjacentLaunches[LaunchT]]:
+    """Return the launches, those that must stay adjacent as one."""
     adjacent: list[AdjacentLaunches[LaunchT]] = []
     for launch in launches:
         if launch.follows_loop and adjacent:
             adjacent[-1] = AdjacentLaunches((*adjacent[-1].launches, launch))
         else:
             adjacent.append(AdjacentLaunches((launch,)))
-    return [launch for bundle in _hoist_readers(adjacent) for launch in bundle.launches]
+    return adjacent
 
 
 def _hoist_readers(launches: Sequence[AdjacentLaunches[LaunchT]]

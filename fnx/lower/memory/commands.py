@@ -24,8 +24,10 @@ from fnx.core.support.errors import Location
 from fnx.core.support.record import Record
 from fnx.lower.analysis import memory
 from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
+from fnx.lower.analysis.tuning import REORDERED_BYTES
 from fnx.lower.fusion.unique_results import Result
 from fnx.lower.memory.buffer_sharing import AliasPair, hoist_readers, share_buffers
+from fnx.lower.memory.free_early import free_early
 
 GetSlot = Callable[[UOp], UOp]
 
@@ -249,7 +251,23 @@ class Block(Record):
 
 def plan_memory(launches_in: Launches) -> Launches:
     """Decide which nodes share a buffer, and assign memory to intermediate values: that of results
-    before they are written, else the arena."""
+    before they are written, else the arena. Launches change their order if the arena is smaller."""
+    planned = _plan_memory(launches_in)
+    if planned.arena < REORDERED_BYTES:
+        return planned
+    ordered = free_early(launches_in.launches, launches_in.outs, launches_in.carried)
+    if ordered is launches_in.launches:
+        return planned
+    return min(planned, _plan_memory(launches_in.replace(launches=ordered)), key=_bytes_in_use)
+
+
+def _bytes_in_use(planned: Launches) -> int:
+    """Return the bytes of the arena and of the results that have memory of their own."""
+    outs = {planned.memory.get(node, node) for node in planned.outs}
+    return planned.arena + sum([memory.size_of(n) for n in outs if n.op is not ops.PARAM])
+
+
+def _plan_memory(launches_in: Launches) -> Launches:
     if any(launch.copy_pair is not None for launch in launches_in.launches):
         launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
     sharing = share_buffers(launches_in)

@@ -21,7 +21,9 @@ from collections.abc import Collection, Sequence
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
+from fnx.lower.memory.buffer_sharing import adjacent_launches
 from fnx.lower.memory.commands import Launch, Launches, LaunchKind
+from fnx.lower.memory.dependences import dependences
 
 _Access = tuple[Collection[UOp], Collection[UOp], str]  # nodes used, those written, the phase
 
@@ -32,16 +34,9 @@ def overlap_collectives(launches: Launches) -> Launches:
     if not any(isinstance(step, Launch) and step.kernel.op is ops.CALLBACK and
                step.kernel.arg.phase for step in steps):
         return launches
-    groups: list[list[LaunchKind]] = []  # of launches that stay together
-    for step in steps:
-        if step.follows_loop and groups:
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    order = _order([([n for step in group for n in step.uses],
-                     [n for step in group for n in step.writes], _phase_of(group))
-                    for group in groups])
-    return launches.replace(launches=_joined([step for i in order for step in groups[i]]))
+    groups = adjacent_launches(steps)
+    order = _order([(group.uses, group.writes, _phase_of(group.launches)) for group in groups])
+    return launches.replace(launches=_joined([step for i in order for step in groups[i].launches]))
 
 
 def _phase(step: LaunchKind) -> str:
@@ -57,7 +52,7 @@ def _phase_of(group: Sequence[LaunchKind]) -> str:
 
 def _order(steps: Sequence[_Access]) -> list[int]:
     """Return the positions of launches in the order in which they run."""
-    before = _dependences(steps)
+    before = dependences([(uses, writes, phase == "effect") for uses, writes, phase in steps])
     starts = [i for i, step in enumerate(steps) if step[2] == "start"]
     out: list[int] = []
     done: set[int] = set()
@@ -76,26 +71,6 @@ def _order(steps: Sequence[_Access]) -> list[int]:
     for i in range(len(steps)):
         run(i)
     return out
-
-
-def _dependences(steps: Sequence[_Access]) -> list[set[int]]:
-    """Return the earlier launches that each launch must follow."""
-    writers: dict[UOp, list[int]] = {}
-    readers: dict[UOp, list[int]] = {}
-    before: list[set[int]] = []
-    effect: int | None = None
-    for i, (uses, writes, phase) in enumerate(steps):
-        must = {k for n in uses for k in writers.get(n, ())}
-        must.update([k for n in writes for k in readers.get(n, ())])
-        if phase == "effect":
-            must.update([] if effect is None else [effect])
-            effect = i
-        before.append(must)
-        for n in writes:
-            writers.setdefault(n, []).append(i)
-        for n in uses:
-            readers.setdefault(n, []).append(i)
-    return before
 
 
 def _missing(i: int, before: Sequence[set[int]], done: set[int]) -> set[int]:

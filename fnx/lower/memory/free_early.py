@@ -1,0 +1,112 @@
+"""Free early: a launch that frees more memory than it takes runs as soon as its operands are there.
+
+    before  d2 = f(d1);  d3 = f(d2);  w1 = g(a1, d1);  w2 = g(a2, d2)
+    after   d2 = f(d1);  w1 = g(a1, d1);  d3 = f(d2);  w2 = g(a2, d2)      a1 is freed before d3
+
+So activations and their derivatives are not kept until the gradients of all weights are computed.
+Results take no memory: theirs is there from the beginning. All else stays in its order, that of
+fusion/group.py, in which groups are early that write only results.
+
+>>> from fnx.core.ir import build, dtypes
+>>> a, b, c, s = [build.param(i, dtypes.float32, (2,)) for i in range(4)]
+>>> _order([{a}, {a, b}, {b, c}, {a, s}], [{a}, {b}, {c}, {s}], [(), {0}, {1}, {0}],
+...        {a: 2048, b: 1024})
+[0, 1, 3, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heappop, heappush
+
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.memory import size_of
+from fnx.lower.memory.buffer_sharing import AdjacentLaunches, LaunchT, adjacent_launches
+from fnx.lower.memory.dependences import dependences
+
+
+def free_early(launches: Sequence[LaunchT], outs: Sequence[UOp],
+               carried: Sequence[tuple[int, int]]) -> Sequence[LaunchT]:
+    """Return launches in an order that needs less memory; the same ones if they are in it.
+
+    Args:
+        launches: in an order in which they may run.
+        outs: the results.
+        carried: (result number, parameter slot): what reads the parameter comes before the result
+            is written, so that this may take its memory.
+    """
+    steps = adjacent_launches(launches)
+    uses = [set(step.uses) for step in steps]
+    writes = [set(step.writes) for step in steps]
+    sizes = {node: size_of(node) for used in uses for node in used
+             if node.op is not ops.PARAM and node not in outs}
+    order = _order(uses, writes, _dependences(steps, outs, carried), sizes)
+    if order == [*range(len(steps))]:
+        return launches
+    return [launch for i in order for launch in steps[i].launches]
+
+
+def _dependences(steps: Sequence[AdjacentLaunches[LaunchT]], outs: Sequence[UOp],
+                 carried: Sequence[tuple[int, int]]) -> list[set[int]]:
+    """Return the earlier steps that each must follow."""
+    params = {node.arg.slot: node for step in steps for node in step.uses if node.op is ops.PARAM}
+    over = {outs[result]: params[slot] for result, slot in carried if slot in params}
+    return dependences([(step.uses, [*step.writes, *[over[n] for n in step.writes if n in over]],
+                         step.has_effects) for step in steps])
+
+
+def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
+           before: Sequence[Collection[int]], sizes: Mapping[UOp, int]) -> list[int]:
+    """Return the positions of steps in the order in which they run.
+
+    Args:
+        uses, writes: the nodes that each step uses, those that it writes among them.
+        before: the earlier steps that each must follow.
+        sizes: bytes of the nodes that take memory as long as steps use them.
+    """
+    users: dict[UOp, set[int]] = {}
+    for i, used in enumerate(uses):
+        for node in used:
+            if node in sizes:
+                users.setdefault(node, set()).add(i)
+    users = {node: steps for node, steps in users.items() if len(steps) > 1}
+    after: list[list[int]] = [[] for _ in before]
+    waits = [len(earlier) for earlier in before]  # steps that must still run before each
+    takes = [0] * len(before)  # bytes that are in use after a step, less those before it
+    for i, earlier in enumerate(before):
+        for k in earlier:
+            after[k].append(i)
+    for node, steps in users.items():
+        first = min(steps)
+        takes[first] += sizes[node] if node in writes[first] else 0
+    order: list[int] = []
+    done: set[int] = set()
+    ready: list[tuple[int, int]] = []  # that free memory, the ones that free most first
+
+    def offer(i: int) -> None:
+        if i not in done and not waits[i] and takes[i] < 0:
+            heappush(ready, (takes[i], i))
+
+    def run(i: int) -> None:
+        order.append(i)
+        done.add(i)
+        for node in uses[i]:
+            steps = users.get(node, set())
+            steps.discard(i)
+            if len(steps) == 1:
+                last, = steps
+                takes[last] -= sizes[node]
+                offer(last)
+        for k in after[i]:
+            waits[k] -= 1
+            offer(k)
+
+    for i in range(len(uses)):
+        while ready:
+            _, k = heappop(ready)
+            if k not in done:
+                run(k)
+        if i not in done:
+            run(i)
+    return order
