@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fnx.as_jax import (
+    core_helpers,
     linear_util,
     optimizers,
     partial_eval,
@@ -99,7 +100,9 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
     "jax._src.traceback_util": _frames,
-    "jax._src.core": {"trace_state_clean": lambda: not scope.is_open()},
+    "jax._src.core": {"trace_state_clean": lambda: not scope.is_open(),
+                      "extend_axis_env_nd": core_helpers.extend_axis_env_nd},
+    "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore},
     "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
     "jax._src.config": source_helpers.Settings(),
     "jax._src.util": source_helpers.HELPERS,
@@ -111,11 +114,15 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax._src.dispatch": {"wait_for_tokens": effects_barrier},
     "jax._src.interpreters.pxla": {"global_result_handlers": {}},
     "jax._src.tree_util": {"_registry": TreeRegistry(), **prefix_errors.NAMES},
-    "jax.extend.core": {"get_opaque_trace_state": TraceState,
+    "jax.extend.core": {"concrete_or_error": core_helpers.concrete_or_error,
+                        "get_opaque_trace_state": TraceState,
                         "find_top_trace": lambda xs: scope.innermost()},
     "jax.extend.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
-    "jax.extend.source_info_util": {"register_exclusion": ignore},
-    "jax.api_util": {"debug_info": ignore, "flatten_fun": linear_util.flatten_fun,
+    "jax.extend.source_info_util": {"register_exclusion": ignore,
+                                    "summarize": core_helpers.summarize},
+    "jax.api_util": {"debug_info": ignore,
+                     "shaped_abstractify": core_helpers.shaped_abstractify,
+                     "flatten_fun": linear_util.flatten_fun,
                      "flatten_fun_nokwargs": linear_util.flatten_fun_nokwargs,
                      "safe_map": source_helpers.safe_map},
     "jax._src.api_util": {
@@ -124,6 +131,7 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax.interpreters.xla": {"canonicalize_dtype_handlers": {np.ndarray: asarray}},
     "jax.interpreters.partial_eval": {
         "PartialVal": partial_eval.PartialVal,
+        "trace_to_jaxpr_dynamic": core_helpers.trace_to_jaxpr_dynamic,
         "trace_to_jaxpr_nounits": partial_eval.trace_to_jaxpr_nounits},
     "jax.experimental.hijax": {
         "HiPrimitive": HiPrimitive, "VJPHiPrimitive": HiPrimitive, "HiType": HiType,

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-Words = str | Callable[[re.Match[str]], str]
+from fnx.as_jax.message_rows import COMPILED, CONTROL_FLOW, EFFECTS, MACHINERY, RULES, Words
 
 _TRACED = r"expected a concrete value, got a traced (\w+\[[^\]]*\])"
 
@@ -26,8 +26,10 @@ def _traced(words: str) -> Words:
     def fill(match: re.Match[str]) -> str:
         names = (match[4] or "").removeprefix("s ").strip().split(", ")
         several = "s" * (len(names) > 1)
+        static = " Consider using the `static_argnums` parameter of `jax.checkpoint` for it." \
+            if match[2] == "checkpoint" else ""
         return match.expand(text) + f" the value{several} of the argument{several} " \
-            f"{' and '.join(names)}."
+            f"{' and '.join(names)}.{static}"
     text = (words + r" The error occurred while tracing the function \3 for \2. This concrete "
             r"value was not available in Python because it depends on")
     return fill
@@ -106,16 +108,14 @@ _CALLS: dict[str, Words] = {
         r"Jitted function has static_argnums=(\2,), but only accepts \1 positional arguments.",
     r"missing a required argument: ('\w+')": r"missing 1 required positional argument: \1",
     r"expected a function, got a generator": "Expected a function, got a generator function",
-    r"(scan|associative_scan): expected a function(?: as \w+)?, got (\w+)":
-        r"lax.\1: fn argument should be callable; f argument to \1 must be callable, got \2",
-    r"(?:cond|switch|while_loop|fori_loop): expected a function(?: as \w+)?, got (\w+)":
-        "lax.cond: true_fun and false_fun arguments should be callable; body_fun and cond_fun "
-        "arguments should be callable.",
     r"expected a function(?: as \w+)?, got (\w+)": r"Expected a callable value, got \1",
     r"argument (\S+) of (.*?): expected an array or a number, got (\w+)":
         r"Error interpreting argument to \2 as an abstract array. The problematic value is of type "
         r"<class '\3'> and was passed to the function at path \1. Argument of type <class '\3'> "
         "is not a valid JAX type.",
+    r"result (\S+) of (.*?): expected an array or a number, got (?!Ref)(\w+)":
+        r"function \2 traced for jit returned a value of type <class '\3'> at output component "
+        r"\1, which is not a valid JAX type.",
     r"result of (.*?): expected an array or a number, got (\w+)":
         r"function \1 traced for jit returned a value of type <class '\2'>, which is not a valid "
         "JAX type.",
@@ -124,9 +124,9 @@ _CALLS: dict[str, Words] = {
         r"Array has been deleted with shape=\1.",
     r"a traced (\w+\[[^\]]*\]) that outlived its trace: (\w+) of (\S+)":
         "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
-        r"allowing for a reference to an intermediate value with type \1 to escape the scope of "
-        r"the transformation. The function being traced when the value leaked was \3 traced for "
-        r"\2.",
+        r"allowing for a reference to an intermediate value with type \1 wrapped in a "
+        "DynamicJaxprTracer to escape the scope of the transformation. The function being traced "
+        r"when the value leaked was \3 traced for \2.",
 }
 
 _VALUES: dict[str, Words] = {
@@ -178,6 +178,9 @@ _VMAP: dict[str, Words] = {
     r"(\w+_axes) of vmap of .*: expected an int, None or a tree like (.*) at .*, got (.*)":
         r"vmap \1 specification must be a tree prefix of the corresponding value, got "
         r"specification \3 for value tree PyTreeDef(\2).",
+    r"(in_axes) of vmap of .*: expected ints and None, got (.*) at":
+        r"vmap \1 must be an int, None, or (nested) container with those types as leaves, but "
+        r"got \2.",
     r"expected out_axes to be an int, None, or a pytree.*; got (.*)":
         "vmap out_axes must be an int, None, or a (nested) container with those types as leaves, "
         r"but got \1.",
@@ -211,9 +214,13 @@ _DERIVATIVES: dict[str, Words] = {
         "expected function with aux output to return a two-element tuple, but got type "
         r"<class '\1'>",
     r"expected a float array as differentiated argument \S+, got (\w+)\n": _NOT_JAX,
-    r"grad: expected real results, got (\w+)":
-        "grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but "
-        r"got \1. For holomorphic differentiation, pass holomorphic=True.",
+    r"expected None or float0 as the tangent at \S+, which is (\w+)":
+        "primal and tangent arguments to jax.jvp do not match; dtypes must be equal, or in case of "
+        r"int/bool primal dtype the tangent dtype must be float0. Got primal dtype \1 and so "
+        "expected tangent dtype [('float0', 'V')].",
+    r"(grad|jacrev): expected real results, got (\w+)":
+        r"\1 requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but "
+        r"got \2. For holomorphic differentiation, pass holomorphic=True.",
     r"(jac\w+): expected real arguments, got (\w+)":
         r"\1 requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got "
         r"\2. For holomorphic differentiation, pass holomorphic=True.",
@@ -246,153 +253,9 @@ _DERIVATIVES: dict[str, Words] = {
         lambda m: f"differentiating with respect to argnums={m[2]} requires at least "
         f"{int(m[2]) + 1} positional arguments to be passed by the caller, but got only {m[1]} "
         "positional arguments.",
-    r"expected rules for (.*), made with custom_jvp, got none":
-        r"No JVP defined for custom_jvp function \1 using defjvp.",
-    r"expected rules for (.*), made with custom_vjp, got none":
-        r"No VJP defined for custom_vjp function \1 using defvjp.",
-    r"expected rules for (.*), made with custom_vmap, got none":
-        r"No batching rule defined for custom_vmap function \1 using def_vmap.",
-    r"expected the jvp rule (.*) of (.*) to return a pair":
-        r"Custom JVP rule \1 for function \2 must produce a pair (list or tuple of length two) "
-        "representing primal and tangent outputs.",
-    r"expected the jvp rule (.*) of (.*) to return tangents like the results, (.*), got (.*)":
-        r"Custom JVP rule \1 for function \2 must produce primal and tangent outputs with equal "
-        r"container (pytree) structures, but got \3 and \4 respectively.",
-    r"expected the jvp rule (.*) of (.*) to return tangent like the result, (.*), got (.*)":
-        "Custom JVP rule must produce primal and tangent outputs with corresponding shapes and "
-        r"dtypes. Expected \3 (tangent type of \3) but got \4.",
-    r"expected the jvp rule (.*) of (.*) to return result like the function, (.*), got (.*)":
-        r"Custom JVP rule \1 for function \2 must produce a pair (list or tuple of length two) "
-        "where the first element represents the primal output (equal in value to the output of "
-        r"the custom_jvp-decorated function \2, and in particular of the same container/pytree "
-        r"structure), but instead the JVP rule output's first element had \4, not \3.",
-    r"expected the fwd rule (.*) of (.*) to return a pair":
-        r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
-        "where the first element represents the primal output and the second residuals.",
-    r"expected the fwd rule (.*) of (.*) to return result like the function, (.*), got (.*)":
-        r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
-        r"where the first element represents the primal output, of type \3, but got \4. It must "
-        "produce an output with the same container (pytree) structure, and shapes/dtypes.",
-    r"expected the bwd rule (.*) of (.*) to return cotangent\[(.*)\] like the argument, (.*), "
-    r"got (.*)":
-        "Custom VJP bwd rule must produce an output with the same type as the args tuple of the "
-        r"primal function, but at output[\3] the bwd rule produced an output of type \5 "
-        r"corresponding to an input of type \4.",
-    r"expected the bwd rule (.*) of (.*) to return a tuple of .*, got (\w+) of (\d+)":
-        r"Custom VJP bwd rule \1 for function \2 must produce an output with the same container "
-        r"(pytree) structure as the args tuple of the primal function, but got \3 of \4.",
-    r"expected the bwd rule (.*) of (.*) to return a tuple.*, got (\w+)":
-        r"Custom VJP bwd rule \1 for function \2 must produce a tuple of as many gradients as "
-        r"arguments, but got \3.",
     r"while_loop.*(?:reverse|derivative)|expected a loop .*reverse":
         "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with "
         "dynamic start/stop values. Try using lax.scan, or using fori_loop with static start/stop.",
-}
-
-_CARRY = "body function carry input and carry output must have"
-_CONTROL_FLOW: dict[str, Words] = {
-    r"scan: expected .* to return \(carry, output of the step\), got (.*)":
-        r"scan body output must be a pair, got \1.",
-    r"(?s)scan: expected .* to return a carry of the structure that it was given: (.*)":
-        rf"scan {_CARRY} the same pytree structure, but they differ: \1.",
-    r"(scan|while_loop|fori_loop): expected .* to return a carry of the structure .*: (.*)":
-        rf"\1 {_CARRY} the same pytree structure, but they differ: \2.",
-    r"(scan|while_loop|fori_loop): expected .*carry.*, got (.*)":
-        rf"\1 {_CARRY} equal types, but they differ: \2.",
-    r"scan: expected one length, got (\d+) of length= and (\d+)":
-        r"scan got `length` argument of \1 which disagrees with leading axis sizes [\2].",
-    r"scan: expected one length, got (.*)":
-        lambda m: "scan got values with different leading axis sizes: "
-        f"{', '.join(re.findall(r'([0-9]+) of', m[1]))}.",
-    r"scan: expected arrays with a leading axis to scan over, got (.*)":
-        r"scan got value with no leading axis to scan over: \1.",
-    r"scan: expected arrays to scan over or a length, got neither":
-        "scan got no values to scan over and `length` not provided.",
-    r"while_loop: expected .* to return a bool scalar, got ([(\[{].*)":
-        r"cond_fun must return a boolean scalar, but got pytree \1.",
-    r"while_loop: expected .* to return a bool scalar, got (.*)":
-        r"cond_fun must return a boolean scalar, but got output type(s) [\1].",
-    r"fori_loop: expected (lower|upper) as an integer scalar, got (\w+)":
-        r"arguments to fori_loop must have equal types; lower and upper, got \2",
-    r"cond: expected a bool scalar as predicate, got (\w+)$|"
-    r"cond: expected a bool scalar as predicate, got (\w+)\n":
-        "Pred must be a scalar; Pred type must be either boolean or number",
-    r"cond: expected a bool scalar as predicate, got (.*)": r"Pred must be a scalar, got \1",
-    r"expected branches with results of one structure, got (.*) of .* and (.*) of":
-        "cond branch outputs must have the same pytree structure, but they differ; branch 0 and 1 "
-        r"outputs: true_fun and false_fun output must have same type structure, got \1 and \2.",
-    r"cond: expected branches with results of one type, got (.*) and (.*) as":  # false comes first
-        "cond branches must have equal output types but they differ; true_fun and false_fun "
-        r"output must have identical types, got \2 and \1.",
-    r"expected branches with results of one type, got (.*) and (.*) as":
-        "cond branches must have equal output types but they differ; true_fun and false_fun "
-        r"output must have identical types, got \1 and \2.",
-    r"switch: expected an integer scalar as index, got (\w+)\[\]":
-        r"Index type must be an integer, got \1.",
-    r"switch: expected an integer scalar as index, got (\w+)\n":
-        r"Index type must be an integer, got <class '\1'>.",
-    r"switch: expected an integer scalar as index, got (.*)":
-        r"Branch index must be scalar, got \1.",
-    r"fori_loop: expected Python integers as bounds with unroll=":
-        "Can only use `unroll` in `fori_loop` if the loop bounds are statically known.",
-    r"switch: expected branches, got none": "Empty branch sequence",
-    r"associative_scan: expected equal lengths":
-        "Array inputs to associative_scan must have the same first dimension.",
-}
-
-_EFFECTS: dict[str, Words] = {
-    r"expected a derivative for pure_callback":
-        "Pure callbacks do not support JVP. Please use `jax.custom_jvp` to use callbacks while "
-        "taking gradients.",
-    r"expected a derivative for io_callback":
-        "IO callbacks do not support JVP. Please use `jax.custom_jvp` to use callbacks while "
-        "taking gradients.",
-    r"expected vmap_method among (.*), got (.*)":
-        r"vmap_method must be on of the allowed methods \1, but got: \2",
-    r"callback: expected a function to call, got (\w+)":
-        "first argument to jax.debug.callback must be callable, but got an object of type "
-        r"<class '\1'>",
-    r"(\w+): expected no (?:NaN|NaN or infinity), got (nan|-?inf) from":
-        r"invalid value (\2) encountered in \1",
-    r"expected the name of an open axis, got '(\w+)'": r"unbound axis name: \1",
-    r"expected each reference as one argument, got a (.*) at both (.*) and (\S+)":
-        "only one reference to a mutable array may be passed as an argument to a function, but "
-        r"when tracing the function for jit the mutable array reference of type \1 appeared at "
-        r"both \2 and \3.",
-    r"expected (.*) to read the argument, got a (.*) that is an argument and is":
-        r"when tracing \1 for jit, a mutable array reference of type \2 was both closed over and "
-        "passed as the argument.",
-    r"expected (.*) to return no reference, got a (.*) at (\S+)":
-        r"function \1 traced for jit returned a mutable array reference of type \2 at output "
-        r"tree path \3, but mutable array references cannot be returned.",
-    r"result of (.*): expected an array or a number, got a (Ref\S*)":
-        r"function \1 traced for jit returned a mutable array reference of type \2, but mutable "
-        "array references cannot be returned.",
-    r"named_scope: expected a text, got (.*)":
-        r"named_scope name argument must be a string, got \1",
-    r"device_put: expected .* at .*, got":
-        "device_put device specification must be a tree prefix of the corresponding value",
-}
-
-_COMPILED: dict[str, Words] = {
-    r"was compiled for (\w+\[.*?\]) as (\S+), got (\w+\[.*?\])":
-        "Argument types differ from the types for which this computation was compiled. The "
-        r"mismatches are: Argument '\2' compiled with \1 and called with \3",
-    r"expected arguments like (.*), for which it was compiled; got (.*)":
-        "Function compiled with input pytree does not match the input pytree it was called with: "
-        r"compiled with PyTreeDef(\1) and called with PyTreeDef(\2)",
-    r"compiled for one signature: expected arrays with values, got a traced array":
-        "Cannot apply JAX transformations to a function lowered and compiled for a particular "
-        "signature. Detected argument of Tracer type.",
-    r"export: expected a jitted function, got (.*)":
-        r"Function to be exported must be the result of `jit` or of `pmap`, but is: \1",
-    r"(\S+): expected arguments like those it was exported for: (.*)":
-        "The invocation args and kwargs must have the same pytree structure as when the function "
-        r"'\1' was exported, but they have the following structural differences: \2",
-    r"^(\S+): expected (\w+)\[\], got (\w+)\[\]":
-        r"Dtype mismatch for args[0]: expected \2, got \3",
-    r"^(\S+): expected (\w+\[.*\]), got (\w+\[.*\])\n.*export":
-        r"Shape or rank mismatch for args[0]: expected \2, got \3",
 }
 
 _ARRAYS: dict[str, Words] = {
@@ -448,8 +311,9 @@ _TREES: dict[str, Words] = {
 }
 
 _ROWS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
-    (re.compile(pattern), words) for table in (_CONTROL_FLOW, _EFFECTS, _COMPILED, _ARRAYS, _VMAP,
-                                               _DERIVATIVES, _CALLS, _VALUES, _SETTINGS, _TREES)
+    (re.compile(pattern), words) for table in (
+        CONTROL_FLOW, RULES, EFFECTS, COMPILED, MACHINERY, _ARRAYS, _VMAP, _DERIVATIVES, _CALLS,
+        _VALUES, _SETTINGS, _TREES)
     for pattern, words in table.items())
 
 
@@ -462,8 +326,19 @@ def words_of_jax(text: str, f: Callable[..., Any] | None = None) -> str:
         match = pattern.search(text)
         if match is not None:
             said = words(match) if callable(words) else match.expand(words)
-            return said if f is None else _with_parameters(said, f)
+            return said if f is None else _with_line(
+                said if "it depends on" in text else _with_parameters(said, f), f)
     return ""
+
+
+def _with_line(text: str, f: Callable[..., Any]) -> str:
+    """Say where the traced function is defined: ``the function f for jit`` -> ``f at m.py:3``."""
+    code = getattr(inspect.unwrap(f), "__code__", None)
+    if code is None:
+        return text
+    at = f" at {code.co_filename}:{code.co_firstlineno}"
+    return re.sub(r"(tracing the function \S+|^function \S+(?= traced for))", rf"\g<1>{at}", text,
+                  count=1)
 
 
 def _with_parameters(text: str, f: Callable[..., Any]) -> str:

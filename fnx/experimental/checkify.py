@@ -34,6 +34,7 @@ from fnx.core.ir.uop import Composite, UOp, creation_mark, toposort
 from fnx.core.scope import scope
 from fnx.core.support.errors import (
     ArgumentError,
+    DTypeError,
     FnxError,
     choose_location,
     format_location,
@@ -359,6 +360,10 @@ def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], d
         return
     check_format(msg, args, kwargs)
     leaves, structure = tree.flatten((args, kwargs))
+    for x in leaves:
+        if isinstance(x, str | bytes):
+            raise DTypeError(f"check: expected arrays as arguments of the message, got "
+                             f"{type(x).__name__}", hint="write texts into the message itself")
     values = [asarray(x) for x in leaves]
     failed = Check(f"{msg} (`check` failed)", structure,
                  tuple([(x.shape, x._dtype) for x in values]))

@@ -17,6 +17,7 @@ from fnx.jaxprs.syntax import ClosedJaxpr
 from fnx.jaxprs.view import function_to_jaxpr, graph_to_jaxpr, is_handle
 from fnx.transforms.abstract_eval import trace_function
 from fnx.transforms.dispatch.signature import CallKey
+from fnx.transforms.dispatch.stateful_calls import on_values, values_of_references
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
@@ -31,8 +32,10 @@ def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
     >>> print(fnx.make_jaxpr(lambda x: x + 1)(3.0))
     { lambda ; a:f32[]. let b:f32[] = add a 1.0:f32[] in (b,) }
 
+    The last results of a function of references are the values that they have after it.
+
     Args:
-        fun: a pure function of pytrees of arrays.
+        fun: a function of pytrees of arrays.
         static_argnums: positional arguments that are passed to ``fun`` unchanged.
         axis_env: pairs (name, size) of axes over which its collectives run.
         return_shape: whether to also return the shapes of the result.
@@ -65,14 +68,16 @@ class _MakeJaxpr(Transformed[P, Any]):
                     stack.enter_context(scope.Scope(f"axis {name}", scope.new_axis(name, size)))
                 return of_rest(*values, **kwargs)
 
-        traced, avals = trace_function(in_axes if axis_env else of_rest, tuple(dynamic), kwargs,
+        (values, kwargs), references = values_of_references((tuple(dynamic), kwargs), f=self._f)
+        f = in_axes if axis_env else of_rest
+        traced, avals = trace_function(on_values(f) if references else f, values, kwargs,
                                        self.kind, self._name)
         jaxpr = traced_jaxpr(traced, avals)
         positions = [i for i in range(len(args)) if i not in static]
-        name_arguments(jaxpr, self._f, tree.structure((tuple(dynamic), kwargs)), traced.out_tree,
+        name_arguments(jaxpr, self._f, tree.structure((values, kwargs)), traced.out_tree,
                        positions)
         shapes = traced.out_tree.unflatten([_shape_struct(x._aval) for x in traced.outs])
-        return (jaxpr, shapes) if return_shape else jaxpr
+        return (jaxpr, shapes[0] if references else shapes) if return_shape else jaxpr
 
 
 def name_arguments(closed: ClosedJaxpr, f: Callable[..., Any], in_tree: tree.TreeDef,

@@ -54,6 +54,7 @@ from fnx.transforms.dispatch.signature import (
     Donation,
     argnums_and_names,
     as_tuple,
+    check_compiler_options,
     device_of_call,
     leaf_labels,
     positions,
@@ -136,6 +137,12 @@ class Jitted(Transformed[P, R_co]):
                  inline: bool = False, dynamic: Mapping[Any, Any] | None = None) -> None:
         options = {k: v for k, v in (("device", device), ("inline", inline),
                                                 ("dynamic", dynamic)) if v}
+        both = (*sorted({*static_argnums} & {*donate_argnums}),
+                *sorted({*static_argnames} & {*donate_argnames}))
+        if both:
+            raise ArgumentError(f"jit: expected arguments that are static or donated, got both for "
+                                f"{', '.join(map(str, both))}",
+                                hint="a static argument has no memory: leave it out of donate_*")
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
                          donate_argnums=donate_argnums, donate_argnames=donate_argnames, **options)
         self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
@@ -547,9 +554,7 @@ def jit(f: Callable[..., Any] | None = None, *,
     >>> f.cache_info().traces
     1
     """
-    if compiler_options:
-        raise ArgumentError(f"jit: expected no compiler_options, got {sorted(compiler_options)}",
-                            hint="they are XLA's; print(fnx.config) lists the settings here")
+    check_compiler_options("jit", compiler_options)
     if f is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames,

@@ -92,6 +92,10 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
 
     at_least_vspace = to_tangent_aval
 
+    def strip_weak_type(self) -> ShapedArray:
+        """Return the same type with a dtype that is not weak."""
+        return ShapedArray(self.shape, self.dtype, sharding=self._sharding)
+
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short()}{weak})"

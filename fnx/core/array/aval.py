@@ -15,7 +15,7 @@ from fnx.core.array import axes, convert
 from fnx.core.ir import low_precision
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
-from fnx.core.support.errors import FnxError, ShapeError
+from fnx.core.support.errors import ArgumentError, FnxError, ShapeError
 
 
 class Aval(NamedTuple):
@@ -51,6 +51,9 @@ class ShapeDtypeStruct:
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False
                  ) -> None:
         self._sharding = sharding
+        if dtype is None:
+            raise ArgumentError("ShapeDtypeStruct: expected a dtype, got None",
+                                hint='pass one, such as "float32"')
         try:
             self._aval = Aval(axes.normalize_shape(shape), convert.parse_dtype(dtype),
                               bool(weak_type))

@@ -214,7 +214,7 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
         return
     shown = ", ".join(names[:MAX_LISTED]) + ", ..." * (len(names) > MAX_LISTED)
     error.message += f"; it depends on the argument{'s' * (len(names) > 1)} {shown}"
-    error.args = (error.message,)
+    error.args, error.function = (error.message,), f
     of_scalars = all(not inputs[i].shape for i, leaf in zip(traced, leaves) if leaf in reached)
     if error.static and all(map(str.isidentifier, names)):
         ending = f"; or make {' and '.join(names)} static: static_argnames=" \

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -273,6 +273,18 @@ def argnums_and_names(f: Callable[..., Any], kind: str, nums: tuple[int, ...],
 
 
 # ---- donation -----------------------------------------------------------------------------------
+
+
+def check_compiler_options(by: str, options: Mapping[str, Any] | None) -> None:
+    """Raise if options are not those of XLA, which do nothing here.
+
+    >>> check_compiler_options("jit", {"xla_cpu_use_thunk_runtime": False})
+    """
+    other = sorted([name for name in options or () if not name.startswith("xla_")])
+    if other:
+        raise ArgumentError(f"{by}: expected compiler_options of XLA, which do nothing, got "
+                            f"{other}",
+                            hint="print(fnx.config) lists the settings here")
 
 
 class Donation:

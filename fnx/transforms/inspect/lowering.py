@@ -21,6 +21,7 @@ from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.transforms.dispatch.executable import DeviceLike, LoweredLike
 from fnx.transforms.dispatch.memory_use import arena_buffers
+from fnx.transforms.dispatch.signature import check_compiler_options
 from fnx.transforms.dispatch.specialized_call import CompiledLike, SignatureInfo, SpecializedCall
 from fnx.transforms.inspect import lowering_html, schedule_reasons
 from fnx.transforms.inspect.drawings import (
@@ -154,21 +155,19 @@ class Lowering(SignatureInfo):
         """Compile to a function of this signature only, which is never traced again.
 
         Args:
-            compiler_options: must be None, as there are no XLA options.
+            compiler_options: those of XLA (``xla_...``) are accepted, and do nothing.
 
         Returns:
             A ``fnx.stages.Compiled``, called with the dynamic arguments.
 
         Raises:
-            ArgumentError: ``compiler_options`` are given.
+            ArgumentError: another option is given.
 
         >>> import fnx, fnx.numpy as jnp
         >>> fnx.jit(lambda x: 2 * x).lower(jnp.ones(2)).compile()(jnp.ones(2))
         Array([2., 2.], dtype=float32)
         """
-        if compiler_options:
-            raise ArgumentError(f"compile: expected no compiler_options, got "
-                                f"{sorted(compiler_options)}", hint="they are XLA's")
+        check_compiler_options("compile", compiler_options)
         return self._compiled()
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:

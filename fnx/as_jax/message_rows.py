@@ -1,0 +1,232 @@
+"""JAX's words for errors of loops, rules, effects, compiled functions and jaxprs.
+
+Rows for :mod:`fnx.as_jax.messages`: a pattern of fnx's message and hint -> JAX's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+Words = str | Callable[[re.Match[str]], str]
+
+_CARRY = "body function carry input and carry output must have"
+CONTROL_FLOW: dict[str, Words] = {
+    r"associative_scan: expected a function(?: as \w+)?, got (\w+)":
+        "lax.associative_scan: fn argument should be callable.",
+    r"scan: expected a function(?: as \w+)?, got (.*)":
+        r"lax.scan: f argument should be a callable; f argument to scan must be callable, got \1",
+    r"while_loop: expected a function(?: as \w+)?, got (\w+)":
+        "lax.while_loop: body_fun and cond_fun arguments should be callable.",
+    r"fori_loop: expected a function(?: as \w+)?, got (\w+)":
+        "lax.fori_loop: body_fun argument should be callable.",
+    r"switch: expected a function(?: as \w+)?, got (\w+)":
+        "lax.switch: branches argument should be a sequence of callables.",
+    r"cond: expected a function(?: as \w+)?, got (\w+)":
+        "lax.cond: true_fun and false_fun arguments should be callable.",
+    r"scan: expected unroll >= 0, got (.*)": r"`unroll` must be a `bool` or a positive `int`.",
+    r"scan: expected .* to return \(carry, output of the step\), got (.*)":
+        r"scan body output must be a pair, got \1.",
+    r"(?s)scan: expected .* to return a carry of the structure that it was given: (.*)":
+        rf"scan {_CARRY} the same pytree structure, but they differ: \1.",
+    r"(scan|while_loop|fori_loop): expected .* to return a carry of the structure .*: (.*)":
+        rf"\1 {_CARRY} the same pytree structure, but they differ: \2.",
+    r"(scan|while_loop|fori_loop): expected carry(\S*) of .* to keep its type (\w+\[[^\]]*\])"
+    r".*, got (\w+\[[^\]]*\])":
+        rf"\1 {_CARRY} equal types, but they differ: The input carry c\2 has type \3 but the "
+        r"corresponding output carry component has type \4.",
+    r"(scan|while_loop|fori_loop): expected .*carry.*, got (.*)":
+        rf"\1 {_CARRY} equal types, but they differ: \2.",
+    r"scan: expected one length, got (\d+) of length= and (\d+)":
+        r"scan got `length` argument of \1 which disagrees with leading axis sizes [\2].",
+    r"scan: expected one length, got (.*)":
+        lambda m: "scan got values with different leading axis sizes: "
+        f"{', '.join(re.findall(r'([0-9]+) of', m[1]))}.",
+    r"scan: expected arrays with a leading axis to scan over, got (.*)":
+        r"scan got value with no leading axis to scan over: \1.",
+    r"scan: expected arrays to scan over or a length, got neither":
+        "scan got no values to scan over and `length` not provided.",
+    r"while_loop: expected .* to return a bool scalar, got ([(\[{].*)":
+        r"cond_fun must return a boolean scalar, but got pytree PyTreeDef(\1).",
+    r"while_loop: expected .* to return a bool scalar, got (.*)":
+        r"cond_fun must return a boolean scalar, but got output type(s) [\1].",
+    r"fori_loop: expected (lower|upper) as an integer scalar, got (\w+)":
+        r"arguments to fori_loop must have equal types; lower and upper, got \2",
+    r"cond: expected a bool scalar as predicate, got (\w+)$|"
+    r"cond: expected a bool scalar as predicate, got (\w+)\n":
+        "Pred must be a scalar; Pred type must be either boolean or number",
+    r"cond: expected a bool scalar as predicate, got (.*)": r"Pred must be a scalar, got \1",
+    r"switch: expected branches with results of one structure, got (.*) of .* and (.*) of":
+        "switch branch outputs must have the same pytree structure, but they differ; branch 0 and "
+        r"1 outputs must have same type structure, got \1 and \2.",
+    r"expected branches with results of one structure, got (.*) of .* and (.*) of":
+        "cond branch outputs must have the same pytree structure, but they differ: "
+        r"true_fun and false_fun output must have same type structure, got \1 and \2.",
+    r"cond: expected branches with results of one type, got (.*) and (.*) as":  # false comes first
+        "cond branches must have equal output types but they differ; true_fun and false_fun "
+        r"output must have identical types, got \2 and \1.",
+    r"expected branches with results of one type, got (.*) and (.*) as":
+        "cond branches must have equal output types but they differ; true_fun and false_fun "
+        r"output must have identical types, got \1 and \2.",
+    r"switch: expected an integer scalar as index, got (\w+)\[\]":
+        r"Index type must be an integer, got \1.",
+    r"switch: expected an integer scalar as index, got (\w+)\n":
+        r"Index type must be an integer, got <class '\1'>.",
+    r"switch: expected an integer scalar as index, got (.*)":
+        r"Branch index must be scalar, got \1.",
+    r"fori_loop: expected Python integers as bounds with unroll=":
+        "Can only use `unroll` in `fori_loop` if the loop bounds are statically known.",
+    r"switch: expected branches, got none": "Empty branch sequence",
+    r"associative_scan: expected equal lengths":
+        "Array inputs to associative_scan must have the same first dimension.",
+}
+
+EFFECTS: dict[str, Words] = {
+    r"expected a derivative for pure_callback":
+        "Pure callbacks do not support JVP. Please use `jax.custom_jvp` to use callbacks while "
+        "taking gradients.",
+    r"expected a derivative for io_callback":
+        "IO callbacks do not support JVP. Please use `jax.custom_jvp` to use callbacks while "
+        "taking gradients.",
+    r"expected vmap_method among (.*), got (.*)":
+        r"vmap_method must be on of the allowed methods \1, but got: \2",
+    r"callback: expected a function (?:to call|as callback), got (\w+)":
+        "first argument to jax.debug.callback must be callable, but got an object of type "
+        r"<class '\1'>",
+    r"(\w+): expected no (?:NaN|NaN or infinity), got (nan|-?inf) from":
+        r"invalid value (\2) encountered in \1",
+    r"expected the name of an open axis, got '(\w+)'": r"unbound axis name: \1",
+    r"expected each reference as one argument, got a (.*) at both (.*) and (\S+)":
+        "only one reference to a mutable array may be passed as an argument to a function, but "
+        r"when tracing the function for jit the mutable array reference of type \1 appeared at "
+        r"both \2 and \3.",
+    r"expected (.*) to read the argument, got a (.*) that is an argument and is":
+        r"when tracing \1 for jit, a mutable array reference of type \2 was both closed over and "
+        "passed as the argument.",
+    r"expected (.*) to return no reference, got a (.*) at (\S+)":
+        r"function \1 traced for jit returned a mutable array reference of type \2 at output "
+        r"tree path \3, but mutable array references cannot be returned.",
+    r"result of (.*): expected an array or a number, got a (Ref\S*)":
+        r"function \1 traced for jit returned a mutable array reference of type \2, but mutable "
+        "array references cannot be returned.",
+    r"named_scope: expected a text, got (.*)":
+        r"named_scope name argument must be a string, got \1",
+    r"device_put: expected .* at .*, got":
+        "device_put device specification must be a tree prefix of the corresponding value",
+}
+
+COMPILED: dict[str, Words] = {
+    r"was compiled for (\w+\[.*?\]) as (\S+), got (\w+\[.*?\])":
+        "Argument types differ from the types for which this computation was compiled. The "
+        r"mismatches are: Argument '\2' compiled with \1 and called with \3",
+    r"expected arguments like (.*), for which it was compiled; got (.*)":
+        "Function compiled with input pytree does not match the input pytree it was called with: "
+        r"compiled with PyTreeDef(\1) and called with PyTreeDef(\2)",
+    r"compiled for one signature: expected arrays with values, got a traced array":
+        "Cannot apply JAX transformations to a function lowered and compiled for a particular "
+        "signature. Detected argument of Tracer type.",
+    r"export: expected a jitted function, got (.*)":
+        r"Function to be exported must be the result of `jit` or of `pmap`, but is: \1",
+    r"(\S+): expected arguments like those it was exported for: (.*)":
+        "The invocation args and kwargs must have the same pytree structure as when the function "
+        r"'\1' was exported, but they have the following structural differences: \2",
+    r"(\S+): expected a call on (.*), got one on (\w+)":
+        r"Function '\1' was exported for platform '\2' but it is used on '\3'.",
+    r"^(\S+): expected (\w+)(\[.*\]), got (\w+)\3":
+        r"Dtype mismatch for args[0]: expected \2, got \4",
+    r"^(\S+): expected (\w+\[.*\]), got (\w+\[.*\])\n.*export":
+        r"Shape mismatch for args[0], or rank mismatch for args[0]: expected \2, got \3",
+}
+
+RULES: dict[str, Words] = {
+    r"expected the vmap rule (.*) of (.*) to return results like the function, (.*), got (.*)":
+        r"structure of output value and output batched specification returned by custom vmap rule "
+        r"(\1) do not match original structure: PyTreeDef(\4) vs PyTreeDef(\3).",
+    r"custom_root: expected .* to return a solution that is like the unknowns, (.*); got (.*)":
+        r"solve() output pytree structure must match initial_guess, got PyTreeDef(\2) and "
+        r"PyTreeDef(\1).",
+    r"custom_root: expected .* to return a result like its argument, (.*); got (.*)":
+        r"f() output pytree structure must match initial_guess, got PyTreeDef(\2) and "
+        r"PyTreeDef(\1).",
+    r"custom_linear_solve: expected .* to return a result like its argument, (.*); got (.*)":
+        r"matvec() output pytree structure must match b, got PyTreeDef(\2) and PyTreeDef(\1).",
+    r"custom_linear_solve: expected .* to return a solution that is like the unknowns, (.*); "
+    r"got (.*)":
+        r"solve() output pytree structure must match b, got PyTreeDef(\2) and PyTreeDef(\1).",
+    r"lax.custom_linear_solve: a transpose_solve":
+        "transpose_solve required for backwards mode automatic differentiation of "
+        "custom_linear_solve",
+    r"expected rules for (.*), made with custom_jvp, got none":
+        r"No JVP defined for custom_jvp function \1 using defjvp.",
+    r"expected rules for (.*), made with custom_vjp, got none":
+        r"No VJP defined for custom_vjp function \1 using defvjp.",
+    r"expected rules for (.*), made with custom_vmap, got none":
+        r"No batching rule defined for custom_vmap function \1 using def_vmap.",
+    r"expected the jvp rule (.*) of (.*) to return a pair.*, got (\w+)\n":
+        r"Custom JVP rule \1 for function \2 must produce a pair (list or tuple of length two) "
+        r"representing primal and tangent outputs, but got \3.",
+    r"expected the jvp rule (.*) of (.*) to return tangents like the results, (.*), got (.*)":
+        r"Custom JVP rule \1 for function \2 must produce primal and tangent outputs with equal "
+        r"container (pytree) structures, but got \3 and \4 respectively.",
+    r"expected the jvp rule (.*) of (.*) to return tangent like the result, (.*), got (.*)":
+        "Custom JVP rule must produce primal and tangent outputs with corresponding shapes and "
+        r"dtypes. Expected \3 (tangent type of \3) but got \4.",
+    r"expected the jvp rule (.*) of (.*) to return result like the function, (.*), got (.*)":
+        r"Custom JVP rule \1 for function \2 must produce a pair (list or tuple of length two) "
+        "where the first element represents the primal output (equal in value to the output of "
+        r"the custom_jvp-decorated function \2, and in particular of the same container/pytree "
+        r"structure), but instead the JVP rule output's first element had \4, not \3.",
+    r"expected the fwd rule (.*) of (.*) to return a pair":
+        r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
+        "where the first element represents the primal output and the second residuals.",
+    r"expected the fwd rule (.*) of (.*) to return result like the function, (.*), got (.*)":
+        r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
+        r"where the first element represents the primal output, of type \3, but got \4. It must "
+        "produce an output with the same container (pytree) structure, and shapes/dtypes.",
+    r"expected the bwd rule (.*) of (.*) to return cotangent\[(.*)\] like the argument, (.*), "
+    r"got (.*)":
+        "Custom VJP bwd rule must produce an output with the same type as the args tuple of the "
+        r"primal function, but at output[\3] the bwd rule produced an output of type \5 "
+        r"corresponding to an input of type \4.",
+    r"expected the bwd rule (.*) of (.*) to return a tuple of .*, got (\w+) of (\d+)":
+        r"Custom VJP bwd rule \1 for function \2 must produce an output with the same container "
+        r"(pytree) structure as the args tuple of the primal function, but got \3 of \4.",
+    r"expected the bwd rule (.*) of (.*) to return a tuple.*, got (\w+)":
+        r"Custom VJP bwd rule \1 for function \2 must produce a tuple of as many gradients as "
+        r"arguments, but got \3.",
+}
+
+MACHINERY: dict[str, Words] = {
+    r"jit: expected arguments that are static or donated, got both for (.*)":
+        r"static_argnums and donate_argnums cannot intersect, got \1 in both.",
+    r"ShapeDtypeStruct: expected a dtype": "ShapeDtypeStruct: dtype must be specified.",
+    r"reads a variable that is not bound before: Var\(id=(\d+)\)": r"Variable '\1' not defined",
+    r"binds a variable that is bound already: Var\(id=(\d+)\)": r"Variable '\1' already bound",
+    r"binds a variable of type (.*), and the result is (.*)":
+        r"Value for variable has type \1, while the inferred type is \2",
+    r"check: expected a call within checkify, as the predicate is traced":
+        "Cannot abstractly evaluate a checkify.check which was not functionalized. This probably "
+        "means you tried to stage (jit/scan/pmap/...) a `check` without functionalizing it through "
+        "`checkify.checkify`.",
+    r"check: expected arrays as arguments of the message, got (\w+)":
+        "Formatting arguments to checkify.check need to be PyTrees of arrays, but got a value of "
+        r"type <class '\1'>.",
+    r"print: expected a format string that names all arguments, got .*, which does not name (\d.*)":
+        r"Unused positional arguments to `jax.debug.print`: [\1]",
+    r"print: expected a format string that names all arguments, got .*, which does not name (.*)":
+        lambda m: f"Unused keyword arguments to `jax.debug.print`: {m[1].split(', ')}",
+    r"expected a comparison that the bounds decide, got (\S+) (\S+) (\S+) with":
+        r"Symbolic dimension comparison '\1' \2 '\3' is inconclusive.",
+    r"expected a length such as .*, got ('.*')": r"syntax error in symbolic shape \1",
+    r"expected results like the arguments of the transpose.*|expected the transpose of .* to "
+    r"return cotangents like its operands, (.*); got (.*)":
+        "transpose output pytree structure must match that of linear inputs, got output structure "
+        "and input structure that differ",
+    r"expected a kernel that reads its references only":
+        "The kernel function in a pallas_call captures constants; you should pass them as inputs.",
+    r"expected a kernel to return None, got (\w+)":
+        r"The kernel function in a pallas_call should return None. It returns <class '\1'>.",
+    r"expected blocks with (\d+) axes, like the array of shape (.*), got (.*)":
+        r"Block shape must have the same number of dimensions as the array shape: "
+        r"block shape \3, array shape \2.",
+}
