@@ -25,6 +25,8 @@ from fnx.lower.analysis.memory import size_of
 from fnx.lower.memory.buffer_sharing import AdjacentLaunches, LaunchT, adjacent_launches
 from fnx.lower.memory.dependences import dependences
 
+_MAX_MISSING = 4  # steps that run early together, as the last of them frees memory
+
 
 def free_early(launches: Sequence[LaunchT], outs: Sequence[UOp],
                carried: Sequence[tuple[int, int]]) -> Sequence[LaunchT]:
@@ -85,8 +87,11 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
     ready: list[tuple[int, int]] = []  # that free memory, the ones that free most first
 
     def offer(i: int) -> None:
-        if i not in done and not waits[i] and takes[i] < 0:
-            heappush(ready, (takes[i], i))
+        if takes[i] >= 0 or i in done:
+            return
+        missing = _missing(i, before, done) if waits[i] else [i]
+        if len(missing) <= _MAX_MISSING and (total := sum([takes[k] for k in missing])) < 0:
+            heappush(ready, (total, i))
 
     def run(i: int) -> None:
         order.append(i)
@@ -104,9 +109,20 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
 
     for i in range(len(uses)):
         while ready:
-            _, k = heappop(ready)
-            if k not in done:
+            for k in _missing(heappop(ready)[1], before, done):
                 run(k)
         if i not in done:
             run(i)
     return order
+
+
+def _missing(i: int, before: Sequence[Collection[int]], done: set[int]) -> list[int]:
+    """Return the steps that must still run for one to have run, in order; only a few of them if
+    they are too many."""
+    out, pending = set[int](), [i]
+    while pending and len(out) <= _MAX_MISSING:
+        k = pending.pop()
+        if k not in out and k not in done:
+            out.add(k)
+            pending += before[k]
+    return sorted(out)
