@@ -70,7 +70,13 @@ from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.unroll_columns import unroll_columns
 from fnx.lower.memory.buffer_sharing import AliasPair
 from fnx.lower.memory.commands import Block, Launch, Launches, LaunchKind, build_block, plan_memory
-from fnx.lower.memory.in_place import aliasable_slots, copied_slots, donated_pairs, scatter_updates
+from fnx.lower.memory.in_place import (
+    aliasable_rows,
+    aliasable_slots,
+    copied_slots,
+    donated_pairs,
+    scatter_updates,
+)
 from fnx.lower.memory.overlap_collectives import overlap_collectives
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
@@ -494,6 +500,10 @@ class Blocks:
             lowering.tiling, ScheduleInput(work.kernel, work.schedule))
         shares, copies = self.driver.memoize("in place", step.kernel, lambda: (
             aliasable_slots(step.kernel), copied_slots(step.kernel)))
+        main = tiled.parts[-1]
+        rows = self.driver.memoize("rows in place", main.kernel,
+                                   lambda: aliasable_rows(main.kernel))
+        shares = (*shares, *[(main.refs[written], main.refs[read]) for written, read in rows])
         packed = [temporary_buffer(ref, work.scalars) for ref in tiled.temporaries]
         operands = [*step.operands, *packed]
         buffer_nodes = nodes_of(operands)
@@ -510,7 +520,7 @@ class Blocks:
         for part in tiled.parts:
             used = [operands[i] for i in part.refs]
             writes = nodes_of([used[slot] for slot in accessors.written_slots(part.kernel)])
-            is_main = part is tiled.parts[-1]
+            is_main = part is main
             yield Launch(part.kernel, tuple(used), tuple([work.scalars[i] for i in part.scalars]),
                          step.locs, tuple(writes),
                          tuple([p for pair in shares if is_main for p in nodes(pair)]),

@@ -1,8 +1,13 @@
 """In-place updates: find which results of a kernel may overwrite an operand.
 
     o[i] = x[i] + y[i]                 over x, or over y
-    o[i, j] = max(j: x[i, j]) + ...    over neither: a row is read again after its first element
+    o[i, j] = max(j: x[i, j]) + ...    over neither: a row is read again for each element, maybe
     o[n, j] = x[clamped n, j] * 2      over x: one row is written, element by element
+
+Of a tiled kernel more is known (``aliasable_rows``): the order of its loops.
+
+    for i:  m = max(k: x[i, k])                        over x: the row was read when its first
+            for j:  o[i, j] = exp(x[i, j] - m)         element is written
 
 An element that one iteration writes may only be read by that iteration, before the write:
 
@@ -48,7 +53,7 @@ SCATTER
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import DType
@@ -58,6 +63,7 @@ from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.rewriting.symbolic import simplify
+from fnx.core.support.range_kinds import ID_KINDS, PARALLEL_KINDS
 from fnx.lower.analysis.workload import determined_ranges
 from fnx.lower.fusion.group import memory_of
 
@@ -88,6 +94,75 @@ def aliasable_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
 
     return tuple([(w, r) for w, writes in stores.items() for r in readers
                   if len(writes) == 1 and safe(writes[0], r)])
+
+
+def aliasable_rows(kernel: UOp) -> tuple[tuple[int, int], ...]:
+    """Return (written slot, read-only slot) pairs of a tiled kernel that may share one buffer, as
+    reductions and STAGEs read each row of it before the STORE writes there."""
+    nodes = toposort([kernel])
+    if len(kernel.src) != 1 or any(n.op in (ops.LOOP, ops.MMA) or n.op is ops.RANGE
+                                   and n.arg.kind in ID_KINDS for n in nodes):
+        return ()
+    store, = kernel.src
+    early, late = _rows_read_first(store, {id: i for i, id in enumerate(kernel.arg.order)})
+    target = accessors.buffer(store)
+    others = dict.fromkeys([accessors.buffer(n) for n in nodes if n.op is ops.LOAD])
+    return tuple([(target.arg.slot, ref.arg.slot) for ref in others if ref is not target
+                  and early and store.arg is None and ref.op is ops.REF
+                  and ref.src == target.src and ref.dtype.itemsize == target.dtype.itemsize
+                  and all(_same_dims(store, n) == [*range(len(ref.src))]
+                          for n in late if accessors.buffer(n) is ref)
+                  and all(_is_row(store, n, loops) for n, loops in early
+                          if accessors.buffer(n) is ref)])
+
+
+_Loads = list[UOp]
+
+
+def _rows_read_first(store: UOp, position: Mapping[int, int]
+                     ) -> tuple[list[tuple[UOp, frozenset[UOp]]], _Loads]:
+    """Return the LOADs that are complete, in an iteration of some loops, before the STORE is run in
+    it, with these loops; and the other LOADs."""
+    early: list[tuple[UOp, frozenset[UOp]]] = []
+    late: _Loads = []
+    stack, seen = [store], {store}
+    while stack:
+        node = stack.pop()
+        if node.op in (ops.REDUCE, ops.STAGE) and _is_complete_before(node, store, position):
+            early += [(n, _loops(node)) for n in toposort([node]) if n.op is ops.LOAD]
+            continue
+        if node.op is ops.LOAD:
+            late.append(node)
+        stack += [s for s in node.src if s not in seen]
+        seen.update(node.src)
+    return early, late
+
+
+def _is_complete_before(node: UOp, store: UOp, position: Mapping[int, int]) -> bool:
+    """Whether the inner loops of a STORE come after a REDUCE or STAGE, which is in its outer
+    ones."""
+    outer = _loops(node)
+    last = max([position[r.arg.id] for r in outer], default=-1)
+    return outer <= store.ranges and not any(
+        r.arg.kind in PARALLEL_KINDS or position[r.arg.id] < last
+        for r in _loops(store) - outer)
+
+
+def _loops(node: UOp) -> frozenset[UOp]:
+    return frozenset([r for r in node.ranges if build.const_of(accessors.extent(r)) != 1]) \
+        if all(accessors.extent(r).op is ops.CONST for r in node.ranges) else node.ranges
+
+
+def _same_dims(store: UOp, load: UOp) -> list[int]:
+    """Return the dimensions in which both have the same index."""
+    return [i for i, (a, b) in enumerate(zip(accessors.indices(store), accessors.indices(load)))
+            if simplify(a) is simplify(b)]
+
+
+def _is_row(store: UOp, load: UOp, loops: frozenset[UOp]) -> bool:
+    """Whether other iterations of some loops write elsewhere than a LOAD reads in one."""
+    indices = accessors.indices(store)
+    return loops <= determined_ranges([indices[i] for i in _same_dims(store, load)])
 
 
 def copied_slots(kernel: UOp) -> tuple[int, int] | None:
@@ -129,9 +204,7 @@ def _is_read_before_write(store: UOp, load: UOp) -> bool:
     if store.arg is None and all(a is b for a, b in pairs):
         return True
     determined = determined_ranges([a for a, b in pairs if a is b])
-    loops = {r for r in store.ranges if build.const_of(accessors.extent(r)) != 1} \
-        if all(accessors.extent(r).op is ops.CONST for r in store.ranges) else store.ranges
-    return loops <= determined and load.ranges <= store.ranges
+    return _loops(store) <= determined and load.ranges <= store.ranges
 
 
 # ---- donation -----------------------------------------------------------------------------------

@@ -45,6 +45,22 @@ def test_what_is_read_elsewhere_may_not_be_written_over() -> None:
     assert shared(build.add(x(), build.expand(build.reshape(total, (8, 1)), (8, 16)))) == [()]
 
 
+@pytest.mark.parametrize(("rows", "is_in_place"), [
+    (lambda y: fnx.nn.softmax(y, -1), True),
+    (lambda y: y / jnp.linalg.norm(y, axis=-1, keepdims=True), True),
+    (lambda y: jnp.roll(y, 1, 0) - jnp.max(y, -1, keepdims=True), False),
+    (lambda y: y[:, ::-1] - jnp.max(y, -1, keepdims=True), False),
+], ids=["softmax", "norm", "roll", "flip"])
+def test_a_row_that_is_read_before_may_be_written_over(rows: Any, is_in_place: bool) -> None:
+    """Its reductions end before its first element is written; those of other rows do not."""
+    a, b = (np.random.default_rng(i).standard_normal((n, 256)).astype("float32")
+            for i, n in enumerate((300, 256)))
+    f = fnx.jit(lambda a, b: rows(a @ b) @ b[:, :4])
+    assert (f.lower(a, b).arena < 2 * a.nbytes) == is_in_place
+    np.testing.assert_allclose(f(a, b), np.asarray(rows(jnp.asarray(a @ b))) @ b[:, :4],
+                               rtol=1e-3, atol=1e-3)
+
+
 def test_an_accumulated_product_may_go_over_what_is_added() -> None:
     a, b = (build.expand(build.reshape(p, s), (8, 16, 4)) for p, s in (
         (x(1, (8, 4)), (8, 1, 4)), (x(2, (16, 4)), (1, 16, 4))))
