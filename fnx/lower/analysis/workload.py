@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from fnx.core.ir import build, dtypes, ops
@@ -292,21 +292,41 @@ def may_have_products(fn: UOp, into_functions: bool = False) -> bool:
 
 
 def determined_ranges(index: Iterable[UOp]) -> set[UOp]:
-    """Return the ranges that an index determines uniquely: one of its components is linear in the
-    range, with a nonzero coefficient, and otherwise has only ranges that others determine.
+    """Return the ranges that an index determines uniquely: one of its components is linear in them,
+    with coefficients as those of digits, and otherwise has only ranges that others determine.
 
     >>> from fnx.core.ir import build
     >>> r, q = build.range_(4, 0), build.range_(5, 1)
     >>> determined_ranges([build.add(r, q), q]) == {r, q}, determined_ranges([build.add(r, q)])
     (True, set())
+    >>> five, four = build.index_const(5), build.index_const(4)
+    >>> determined_ranges([build.add(build.mul(r, five), q)]) == {r, q}
+    True
+    >>> determined_ranges([build.add(build.mul(r, four), q)])
+    set()
     """
     remaining = list(index)
     determined = {r for i in remaining for r in i.ranges if symbolic.bounds(r)[1] == 0}
     while True:
-        newly_determined = {r: i for i in remaining if len(i.ranges - determined) == 1
-                            for r in i.ranges - determined
-                            if symbolic.coefficient(i, r) not in (0, None)}
+        newly_determined = {r: i for i in remaining if _are_digits(i, i.ranges - determined)
+                            for r in i.ranges - determined}
         if not newly_determined:
             return determined
         determined.update(newly_determined)
         remaining = [i for i in remaining if i not in newly_determined.values()]
+
+
+def _are_digits(index: UOp, ranges: Collection[UOp]) -> bool:
+    """Whether different values of some ranges give different indices: each step of one is longer
+    than all steps of those with shorter ones together."""
+    coefficients = [symbolic.coefficient(index, r) for r in ranges]
+    if len(coefficients) == 1:
+        return coefficients[0] not in (0, None)
+    reach = 0
+    steps = [(abs(c) if isinstance(c, int) else 0, symbolic.bounds(r)[1])
+             for c, r in zip(coefficients, ranges)]
+    for step, most in sorted(steps):
+        if step <= reach:
+            return False
+        reach += step * most
+    return bool(ranges)

@@ -22,10 +22,9 @@ from heapq import heappop, heappush
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.memory import size_of
+from fnx.lower.analysis.tuning import MAX_MOVED_TOGETHER
 from fnx.lower.memory.buffer_sharing import AdjacentLaunches, LaunchT, adjacent_launches
 from fnx.lower.memory.dependences import dependences
-
-_MAX_MISSING = 4  # steps that run early together, as the last of them frees memory
 
 
 def free_early(launches: Sequence[LaunchT], outs: Sequence[UOp],
@@ -90,7 +89,7 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
         if takes[i] >= 0 or i in done:
             return
         missing = _missing(i, before, done) if waits[i] else [i]
-        if len(missing) <= _MAX_MISSING and (total := sum([takes[k] for k in missing])) < 0:
+        if len(missing) <= MAX_MOVED_TOGETHER and (total := sum([takes[k] for k in missing])) < 0:
             heappush(ready, (total, i))
 
     def run(i: int) -> None:
@@ -120,7 +119,7 @@ def _missing(i: int, before: Sequence[Collection[int]], done: set[int]) -> list[
     """Return the steps that must still run for one to have run, in order; only a few of them if
     they are too many."""
     out, pending = set[int](), [i]
-    while pending and len(out) <= _MAX_MISSING:
+    while pending and len(out) <= MAX_MOVED_TOGETHER:
         k = pending.pop()
         if k not in out and k not in done:
             out.add(k)
