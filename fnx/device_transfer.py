@@ -92,13 +92,13 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     if not is_traced:
         evaluate_pending(leaves)
     put = constraints.constrain if is_traced else constraints.move
-    places = [_sharding_for(target) for target in targets]
+    places = [None if target is None else _sharding_for(target) for target in targets]
     return structure.unflatten([leaf if place is None else put(leaf, place)
                                 for leaf, place in zip(leaves, places)])
 
 
 def _is_device_like(x: Any) -> bool:
-    return isinstance(x, (Device, str, shardings.Sharding, shardings.PartitionSpec))
+    return x is None or isinstance(x, (Device, str, shardings.Sharding, shardings.PartitionSpec))
 
 
 def _sharding_for(target: Any) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 
+from fnx.as_jax.core_helpers import name_jitted_functions
 from fnx.as_jax.finder import FINDER, VERSION, install_finder
 from fnx.as_jax.messages import words_of_jax
 from fnx.core.ir.low_precision import ml_dtypes
@@ -52,6 +53,7 @@ def install() -> None:
                 hint="call fnx.as_jax.install() before anything that imports jax, or run: python "
                      "-m fnx.as_jax script.py")
     install_finder()
+    name_jitted_functions()
     set_other_words(words_of_jax)
     ml_dtypes()  # so that np.dtype("bfloat16") is known, as after importing JAX
     config.truncate = True

@@ -21,6 +21,7 @@ from fnx.core.scope import scope
 from fnx.core.support.errors import TracedValueError, format_location
 from fnx.jaxprs.make import make_jaxpr
 from fnx.jaxprs.syntax import Jaxpr, SourceInfo
+from fnx.transforms.jit import Jitted
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:
@@ -82,6 +83,14 @@ def summarize(source_info: SourceInfo, num_frames: int = 1) -> str:
     'model.py:3'
     """
     return "unknown" if source_info.loc is None else format_location(source_info.loc)
+
+
+def name_jitted_functions() -> None:
+    """Give jitted functions the class name of JAX, by which libraries find them, and its text."""
+    def text(self: Jitted[..., Any]) -> str:
+        return f"<PjitFunction of {self._f!r}>"
+    Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
+    type.__setattr__(Jitted, "__repr__", text)
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0

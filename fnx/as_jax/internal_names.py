@@ -139,6 +139,9 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "is_undefined_primal": always_false, "aval_method": identity, "aval_property": property,
         "control_flow_allowed_effects": EffectTypes()},
     "jax.experimental.pallas": {n: getattr(pallas, n) for n in pallas.__all__},
+    "jax.experimental.pallas.tpu": {
+        **{n: pallas.MemorySpace(n) for n in ("ANY", "CMEM", "HBM", "SMEM", "VMEM")},
+        "CompilerParams": pallas.CompilerParams, "MemorySpace": pallas.MemorySpace},
     "jax.extend.backend": {"get_backend": lambda platform=None: devices(platform)[0],
                            "backends": lambda: {d.platform: d for d in devices()}},
     "jax.example_libraries.optimizers": vars(optimizers),

@@ -218,8 +218,7 @@ MACHINERY: dict[str, Words] = {
     r"expected a comparison that the bounds decide, got (\S+) (\S+) (\S+) with":
         r"Symbolic dimension comparison '\1' \2 '\3' is inconclusive.",
     r"expected a length such as .*, got ('.*')": r"syntax error in symbolic shape \1",
-    r"expected results like the arguments of the transpose.*|expected the transpose of .* to "
-    r"return cotangents like its operands, (.*); got (.*)":
+    r"linear_call: expected the transpose \S+ to return cotangents like the operands":
         "transpose output pytree structure must match that of linear inputs, got output structure "
         "and input structure that differ",
     r"expected a kernel that reads its references only":

@@ -19,111 +19,27 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import fnx.debug as debug
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
-from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
+from fnx.core.support.errors import ArgumentError, lazy_module
 from fnx.core.tracing.references import Ref
+from fnx.experimental.pallas_blocks import (
+    ANY,
+    BlockSpec,
+    CompilerParams,
+    CostEstimate,
+    GridSpec,
+    MemorySpace,
+    no_block_spec,
+)
 
-__all__ = ["BlockSpec", "GridSpec", "cdiv", "ds", "dslice", "no_block_spec", "num_programs",
-           "pallas_call", "program_id", "when"]
-
-
-class BlockSpec:
-    """The block of an array that a step of the grid gets.
-
-    Args:
-        block_shape: its shape; None for an axis that the kernel does not see, of length 1. By
-            default the whole array.
-        index_map: the indices of the grid -> the indices of the block, in blocks.
-        pipeline_mode: accepted for compatibility with JAX.
-        memory_space: accepted for compatibility with JAX.
-
-    >>> BlockSpec((2, None), lambda i: (i, 0)).block_shape
-    (2, None)
-    """
-
-    def __init__(self, block_shape: Sequence[int | None] | None = None,
-                 index_map: Callable[..., Any] | None = None, pipeline_mode: Any = None, *,
-                 memory_space: Any = None) -> None:
-        self.block_shape = None if block_shape is None else tuple(block_shape)
-        self.index_map, self.memory_space = index_map, memory_space
-
-    def sizes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the lengths of the axes of a block of an array.
-
-        Args:
-            shape: of the array.
-
-        Returns:
-            A tuple.
-
-        Raises:
-            ShapeError: the block has another number of axes, or does not divide the array.
-
-        >>> BlockSpec((2, None)).sizes((4, 3))
-        (2, 1)
-        """
-        if self.block_shape is None:
-            return shape
-        sizes = tuple([1 if n is None else n for n in self.block_shape])
-        if len(sizes) != len(shape) or any(n < 1 or m % n for n, m in zip(sizes, shape)):
-            raise ShapeError(f"expected blocks that divide an array of shape {shape}, got "
-                             f"{self.block_shape}", hint="pad the array to a multiple")
-        return sizes
-
-    def starts(self, sizes: tuple[int, ...], ids: Sequence[Any]) -> list[Any]:
-        """Return where the block of a step begins.
-
-        Args:
-            sizes: the lengths of its axes.
-            ids: the indices of the step.
-
-        Returns:
-            A list of integers.
-
-        >>> BlockSpec((2,), lambda i: i).starts((2,), [3])
-        [6]
-        """
-        if self.index_map is None:
-            return [0] * len(sizes)
-        at = self.index_map(*ids)
-        return [i * n for i, n in zip(at if isinstance(at, tuple | list) else (at,), sizes)]
-
-    def squeezed(self) -> tuple[int, ...]:
-        """Return the axes that the kernel does not see.
-
-        Returns:
-            A tuple.
-
-        >>> BlockSpec((2, None)).squeezed()
-        (1,)
-        """
-        return tuple([i for i, n in enumerate(self.block_shape or ()) if n is None])
-
-
-no_block_spec = BlockSpec()
-
-
-class GridSpec:
-    """The grid of a kernel and its blocks.
-
-    Args:
-        grid: the number of steps along each axis.
-        in_specs: a BlockSpec for each input.
-        out_specs: a BlockSpec for each output.
-        scratch_shapes: types of arrays that all steps share.
-
-    >>> GridSpec(grid=(4,)).grid
-    (4,)
-    """
-
-    def __init__(self, grid: int | Sequence[int] = (), in_specs: Any = None, out_specs: Any = None,
-                 scratch_shapes: Any = ()) -> None:
-        self.grid = (grid,) if isinstance(grid, int) else tuple(grid)
-        self.in_specs, self.out_specs = in_specs, out_specs
-        self.scratch_shapes = tuple(scratch_shapes)
+__all__ = ["ANY", "BlockSpec", "CompilerParams", "CostEstimate", "GridSpec", "MemorySpace",
+           "align_to", "cdiv", "debug_print", "ds", "dslice", "loop", "multiple_of",
+           "next_power_of_2", "no_block_spec", "num_programs", "pallas_call", "program_id",
+           "run_scoped", "when"]
 
 
 class _Steps(threading.local):
@@ -254,7 +170,121 @@ def ds(start: Any, size: int, stride: int = 1) -> Any:
 dslice = ds
 
 
-def pallas_call(kernel: Callable[..., None], out_shape: Any, *, grid_spec: GridSpec | None = None,
+def multiple_of(x: Any, values: Any) -> Any:
+    """Return the number, of which JAX's compilers are told that it is a multiple.
+
+    Args:
+        x: an integer.
+        values: what it is a multiple of.
+
+    Returns:
+        ``x``.
+
+    >>> multiple_of(8, 4)
+    8
+    """
+    return x
+
+
+def align_to(x: int, a: int) -> int:
+    """Return the next multiple.
+
+    Args:
+        x: an integer.
+        a: of what.
+
+    Returns:
+        An int.
+
+    >>> align_to(5, 4)
+    8
+    """
+    return -(-x // a) * a
+
+
+def next_power_of_2(x: int) -> int:
+    """Return the smallest power of two that is not smaller.
+
+    Args:
+        x: a positive int.
+
+    Returns:
+        An int.
+
+    >>> next_power_of_2(5)
+    8
+    """
+    return 1 << (x - 1).bit_length()
+
+
+def debug_print(fmt: str, *args: Any) -> None:
+    """Print values in a kernel.
+
+    Args:
+        fmt: a format string; values that it does not name follow it.
+        args: arrays.
+
+    >>> import fnx
+    >>> debug_print("at {}", 3); fnx.effects_barrier()
+    at 3
+    """
+    debug.print(fmt if "{" in fmt else f"{fmt}{' {}' * len(args)}", *args)
+
+
+def loop(lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1, unroll: Any = None
+         ) -> Callable[[Callable[..., Any]], Any]:
+    """Run the function that is decorated for each index of a range.
+
+    Args:
+        lower: the first index.
+        upper: the end.
+        init_carry: what the function takes after the index, and returns; None: nothing.
+        step: the step between indices.
+        unroll: as for ``lax.fori_loop``.
+
+    Returns:
+        A decorator, which returns the last carry.
+
+    >>> import fnx
+    >>> r = fnx.new_ref(0)
+    >>> @loop(0, 4)
+    ... def _(i): r[...] += i
+    >>> r[...]
+    Array(6, dtype=int32)
+    """
+    def run(f: Callable[..., Any]) -> Any:
+        def body(i: Any, carry: Any) -> Any:
+            index = lower + i * step
+            if init_carry is None:
+                f(index)
+                return carry
+            return f(index, carry)
+        return lax.fori_loop(0, cdiv(upper - lower, step), body, init_carry, unroll=unroll)
+    return run
+
+
+def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **kw_types: Any
+               ) -> Any:
+    """Call a function with references to new memory.
+
+    Args:
+        f: the function.
+        types: types of arrays, in pytrees.
+        collective_axes: accepted for compatibility with JAX.
+        kw_types: types of arrays that it takes by name.
+
+    Returns:
+        What it returns.
+
+    >>> import fnx
+    >>> run_scoped(lambda r: r[...], fnx.ShapeDtypeStruct((2,), "float32"))
+    Array([0., 0.], dtype=float32)
+    """
+    references = tree.map(lambda t: Ref(jnp.zeros(t.shape, t.dtype)), (types, kw_types))
+    return f(*references[0], **references[1])
+
+
+def pallas_call(kernel: Callable[..., Any], out_shape: Any, *, grid_spec: GridSpec | None = None,
                 grid: int | Sequence[int] = (), in_specs: Any = None, out_specs: Any = None,
                 scratch_shapes: Any = (), input_output_aliases: Mapping[int, int] | None = None,
                 debug: bool = False, interpret: Any = False, name: str | None = None,
@@ -282,7 +312,7 @@ def pallas_call(kernel: Callable[..., None], out_shape: Any, *, grid_spec: GridS
         A function of the inputs that returns arrays like ``out_shape``.
 
     Raises:
-        ShapeError: blocks do not divide their array.
+        ShapeError: blocks have another number of axes than their array.
         ArgumentError: the number of blocks is not that of the arrays.
 
     >>> import fnx, fnx.numpy as jnp
@@ -295,14 +325,26 @@ def pallas_call(kernel: Callable[..., None], out_shape: Any, *, grid_spec: GridS
            [1, 1]], dtype=int32)
     """
     spec = grid_spec or GridSpec(grid, in_specs, out_specs, scratch_shapes)
-    types, out_tree = tree.flatten(out_shape)
+    several = isinstance(out_shape, tuple | list)
+    types, out_tree = tree.flatten(tuple(out_shape) if several else out_shape)
 
     def call(*args: Any) -> Any:
-        ins = [asarray(x) for x in args]
+        leaves, in_tree = tree.flatten(args)
+        ins = [asarray(x) for x in leaves]
+
+        def run_on(ins_outs: Sequence[Ref], scratch: Sequence[Ref]) -> None:
+            outs = out_tree.unflatten(ins_outs[len(ins):])
+            out = kernel(*in_tree.unflatten(ins_outs[:len(ins)]), *(outs if several else [outs]),
+                         *scratch)
+            if out is not None:
+                raise ArgumentError(f"expected a kernel to return None, got {type(out).__name__}",
+                                    hint="write results to the references of the outputs")
         specs = _specs(spec.in_specs, len(ins)), _specs(spec.out_specs, len(types))
         outs = [jnp.zeros(t.shape, t.dtype) for t in types]
         for i, o in (input_output_aliases or {}).items():
             outs[o] = ins[i]
+        ins = [s.padded(x) for s, x in zip(specs[0], ins)]
+        outs = [s.padded(x) for s, x in zip(specs[1], outs)]
         scratch = [jnp.zeros(t.shape, t.dtype) for t in spec.scratch_shapes]
         steps = 1
         for n in spec.grid:
@@ -313,9 +355,11 @@ def pallas_call(kernel: Callable[..., None], out_shape: Any, *, grid_spec: GridS
             for n in reversed(spec.grid):
                 ids.insert(0, t % n)
                 t = t // n
-            return _run(kernel, ids, spec.grid, ins, specs, *state)
+            return _run(run_on, ids, spec.grid, ins, specs, *state)
         outs, _ = lax.fori_loop(0, steps, step, (outs, scratch))
-        return out_tree.unflatten(outs)
+        return out_tree.unflatten([x[tuple([slice(n) for n in t.shape])]
+                                   if x.shape != tuple(t.shape) else x
+                                   for x, t in zip(outs, types)])
     call.__name__ = name or str(getattr(kernel, "__name__", "kernel"))
     return call
 
@@ -329,7 +373,8 @@ def _specs(specs: Any, n: int) -> list[BlockSpec]:
     return block_specs
 
 
-def _run(kernel: Callable[..., None], ids: Sequence[Any], grid: tuple[int, ...], ins: Sequence[Any],
+def _run(kernel: Callable[[Sequence[Ref], Sequence[Ref]], None], ids: Sequence[Any],
+         grid: tuple[int, ...], ins: Sequence[Any],
          specs: tuple[list[BlockSpec], list[BlockSpec]], outs: list[Any], scratch: list[Any]
          ) -> tuple[list[Any], list[Any]]:
     """Return the outputs and the scratch arrays after a step."""
@@ -339,7 +384,7 @@ def _run(kernel: Callable[..., None], ids: Sequence[Any], grid: tuple[int, ...],
                   for x, (spec, sizes, starts) in zip([*ins, *outs], where)]
     shared = [Ref(x) for x in scratch]
     with _step(ids, grid):
-        kernel(*references, *shared)
+        kernel(references, shared)
     blocks = [r[...].reshape(sizes) for r, (_, sizes, _) in zip(references, where)][len(ins):]
     return [lax.dynamic_update_slice(x, block, starts)
             for x, block, (_, _, starts) in zip(outs, blocks, where[len(ins):])], \

@@ -275,7 +275,8 @@ def evaluate_pending(out: Any, miss: CacheMiss | None = None) -> None:
 
     The program is stored in the eager cache under the key of ``miss``.
     """
-    if scope.pending_tokens and (token := scope.pop_pending()) is not None:
+    token = scope.pop_pending() if scope.pending_tokens else None
+    if token is not None:
         pending = [x for x in tree.leaves(out) if type(x) is Array
                    and x._storage is None and x._uop is not None]
         pending.append(Array(token))
@@ -296,3 +297,5 @@ def evaluate_pending(out: Any, miss: CacheMiss | None = None) -> None:
                                 None if miss is None else partial(miss.store, out, pending))
     for x, memory in zip(pending, storages):
         x._storage, x._uop = memory, None
+    if token is not None:
+        storages[-1].wait()  # so that output is where sys.stdout is when the call is made

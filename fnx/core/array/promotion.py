@@ -106,7 +106,7 @@ def _check_ranks(name: str, shapes: Sequence[Shape]) -> None:
     """Warn or raise, as ``config.rank_promotion`` says, if shapes with axes have other ranks."""
     if len({len(s) for s in shapes if s}) > 1:
         text = f"{name}: expected operands of one rank, got shapes {' and '.join(map(str, shapes))}"
-        hint = "insert axes with x[None], or allow it with numpy_rank_promotion"
+        hint = "insert axes with x[None], or allow rank promotion with numpy_rank_promotion"
         if config.rank_promotion == "raise":
             raise ShapeError(text, hint=hint)
         storage.mark_impure()

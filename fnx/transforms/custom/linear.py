@@ -10,6 +10,7 @@ from typing import Any
 
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
+from fnx.core.support.errors import PytreeError
 from fnx.transforms.custom.vmap import CallWithRules
 
 
@@ -17,10 +18,17 @@ class _LinearMap:
     """A linear function of one pytree, and its transpose."""
 
     transpose: _LinearMap
+    result: tree.TreeDef | None = None  # the structure that it must return, if there is one
 
     def __init__(self, f: Callable[[Any, Any], Any], residuals: Any, n_linear: int) -> None:
         def call(x: Any) -> Any:
-            return f(residuals, x)
+            out = f(residuals, x)
+            if self.result is not None and tree.structure(out) != self.result:
+                raise PytreeError(f"linear_call: expected the transpose {call.__name__} to return "
+                                  f"cotangents like the operands, {self.result}; got "
+                                  f"{tree.structure(out)}",
+                                  hint=tree.first_difference(self.result, tree.structure(out)))
+            return out
         call.__name__ = getattr(f, "__name__", type(f).__name__)
         self.call: Any = CallWithRules(call, jvp=self._jvp, vjp=(self._forward, self._backward),
                                        linear=n_linear)
@@ -62,5 +70,5 @@ def linear_call(fun: Callable[[Any, Any], Any], fun_transpose: Callable[[Any, An
     residuals = tree.map(asarray, residual_args)
     forward = _LinearMap(fun, residuals, n)
     forward.transpose = _LinearMap(fun_transpose, residuals, 0)
-    forward.transpose.transpose = forward
+    forward.transpose.transpose, forward.transpose.result = forward, tree.structure(linear_args)
     return forward.call(linear_args)
