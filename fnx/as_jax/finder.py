@@ -34,7 +34,9 @@ _SOURCE: dict[str, dict[str, str]] = json.loads(
     files(__package__).joinpath("source_names.json").read_text())["modules"]
 VERSION: str = _RECORDED["version"]
 _VERSION = {"__version__": VERSION, "__version_info__": tuple(map(int, VERSION.split(".")))}
-_VERSION_NAMES = {"jax": _VERSION, "jax.version": _VERSION, "jaxlib": _VERSION}
+_LIB_VERSION = {"version": _VERSION["__version_info__"], "version_str": VERSION,
+                "jaxlib_extension_version": 467}
+_VERSION_NAMES = {"jax._src.lib": _LIB_VERSION, "jax": _VERSION, "jax.version": _VERSION, "jaxlib": _VERSION}
 
 
 _MISSING = object()

@@ -34,13 +34,27 @@ from fnx.as_jax.inert import (
 )
 from fnx.core.array.abstract_values import get_aval
 from fnx.core.array.api_boundary import asarray
-from fnx.core.array.pytree_registry import pytree_type
+from fnx.core.array.pytree_registry import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    SequenceKey,
+    pytree_type,
+)
+from fnx.core.array.tree import TreeDef
 from fnx.core.scope import scope
 from fnx.experimental import pallas
 from fnx.extend import core as extend_core
 from fnx.jaxprs import stablehlo
-from fnx.sharding import SingleDeviceSharding, shard_map
+from fnx.sharding import (
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    SingleDeviceSharding,
+    shard_map,
+)
 from fnx.sharding.device_registry import devices
+from fnx.transforms.custom.check_results import SymbolicZero
 from fnx.transforms.host_callbacks import effects_barrier
 from fnx.transforms.jit import jit
 from fnx.transforms.saved_residuals import saved_residuals
@@ -107,7 +121,15 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax._src.config": source_helpers.Settings(),
     "jax._src.util": source_helpers.HELPERS,
     "jax._src.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
-    **{f"jax._src.lib.{name}": _NO_NAMES for name in ("xla_client", "_jax", "pytree", "mlir.ir")},
+    **{f"jax._src.lib.{name}": _NO_NAMES for name in ("xla_client", "pytree", "mlir.ir")},
+    "jax._src.lib._jax": {"pytree": SimpleNamespace(
+        PyTreeDef=TreeDef, PyTreeRegistry=TreeRegistry, default_registry=TreeRegistry(),
+        DictKey=DictKey, SequenceKey=SequenceKey, GetAttrKey=GetAttrKey,
+        FlattenedIndexKey=FlattenedIndexKey)},
+    "jax._src.custom_derivatives": {"SymbolicZero": SymbolicZero},
+    "jax._src.sharding_impls": {
+        "Mesh": Mesh, "NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec,
+        "SingleDeviceSharding": SingleDeviceSharding},
     "jax._src.distributed": {"global_state": SimpleNamespace(
         client=None, service=None, process_id=0, num_processes=1, coordinator_address=None)},
     "jax._src.xla_bridge": {"_backends": {"cpu": SimpleNamespace(platform="cpu")}},

@@ -19,12 +19,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import fnx.debug as debug
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.support.errors import ArgumentError, lazy_module
+from fnx.core.support.process import lazy_import
 from fnx.core.tracing.references import Ref
 from fnx.experimental.pallas_blocks import (
     ANY,
@@ -40,6 +40,8 @@ __all__ = ["ANY", "BlockSpec", "CompilerParams", "CostEstimate", "GridSpec", "Me
            "align_to", "cdiv", "debug_print", "ds", "dslice", "loop", "multiple_of",
            "next_power_of_2", "no_block_spec", "num_programs", "pallas_call", "program_id",
            "run_scoped", "when"]
+
+debug = lazy_import("fnx.debug")
 
 
 class _Steps(threading.local):

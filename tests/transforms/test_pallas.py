@@ -50,7 +50,7 @@ def test_axes_that_the_kernel_does_not_see_and_scratch() -> None:
 def test_mistakes() -> None:
     with pytest.raises(ShapeError):
         pl.pallas_call(lambda o: None, fnx.ShapeDtypeStruct((3,), "int32"),
-                       out_specs=pl.BlockSpec((2,), lambda: 0))()
+                       out_specs=pl.BlockSpec((2, 1), lambda: (0, 0)))()
     with pytest.raises(ArgumentError):
         pl.program_id(0)
     with pytest.raises(ArgumentError):
