@@ -36,7 +36,8 @@ VERSION: str = _RECORDED["version"]
 _VERSION = {"__version__": VERSION, "__version_info__": tuple(map(int, VERSION.split(".")))}
 _LIB_VERSION = {"version": _VERSION["__version_info__"], "version_str": VERSION,
                 "jaxlib_extension_version": 467}
-_VERSION_NAMES = {"jax._src.lib": _LIB_VERSION, "jax": _VERSION, "jax.version": _VERSION, "jaxlib": _VERSION}
+_VERSION_NAMES: dict[str, dict[str, Any]] = {
+    "jax": _VERSION, "jax.version": _VERSION, "jaxlib": _VERSION, "jax._src.lib": _LIB_VERSION}
 
 
 _MISSING = object()
