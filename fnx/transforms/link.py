@@ -42,6 +42,7 @@ from fnx.transforms.dispatch.executable import (
 
 if TYPE_CHECKING:
     from fnx.core.rewriting.peak_rates import PeakRates
+    from fnx.transforms.dispatch.program_cache import ProgramEntry
 
 axis_lengths = lazy_import("fnx.core.rewriting.lengths")
 allocator = lazy_import("fnx.backends.device.allocator")
@@ -77,10 +78,16 @@ def link(fn: UOp, device: DeviceBase, fixed_lengths: frozenset[int] | None = Non
         fn, device, block, {}, lambda: compiled().lowered, lines=lines))
     if executable is None:
         executable = compiled()
-        commands = executable.buffer.linked(executable.block.commands)
-        if commands is not None:
-            background_writer.enqueue(partial(store.store, executable.block, commands))
+        background_writer.enqueue(partial(_store_program, store, executable))
     return executable
+
+
+def _store_program(entry: ProgramEntry, executable: Executable) -> None:
+    """Store a program for other processes, if its device can; describing its kernels takes a
+    twentieth of a first call, so this runs on the writer thread."""
+    commands = executable.buffer.linked(executable.block.commands)
+    if commands is not None:
+        entry.store(executable.block, commands)
 
 
 def _compile(fn: UOp, device: DeviceBase, fixed_lengths: frozenset[int] | None = None,

@@ -61,6 +61,10 @@ PACK_KERNEL_CYCLES = _number(
 CHOICE_INSTRUCTIONS = _number(
     "CHOICE_INSTRUCTIONS", 2, "instructions", "to compare an index and choose a scalar", _MODEL)
 
+WORTHWHILE_RATIO = _number(
+    "WORTHWHILE_RATIO", 0.9, "ratio", "of predicted instructions, up to which longer code pays",
+    "python -m tests.attack.regret")
+
 LONG_BODY = _number(
     "LONG_BODY", 48, "instructions",
     "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)

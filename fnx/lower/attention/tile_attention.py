@@ -20,7 +20,7 @@ region_kernel.py builds the kernels. For each region it is reported what becomes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
@@ -232,25 +232,25 @@ def _isolate(facts: RegionAnalysis, region: AttentionRegion,
     """Return FUNCTIONs of the region's inputs that compute it by its kernels, and as it is."""
     nodes = set(facts.nodes)
     region_nodes = {n for f in region.reductions for n in (f.node, f.result)}
-    operand_nodes = {n for m in built for n in m.operands}
+    operand_nodes = dict.fromkeys([n for m in built for n in m.operands])
 
     def is_read(node: UOp) -> bool:
         return node in nodes and node not in region_nodes and (
             node.op is ops.PARAM or node in operand_nodes or region.walk.is_memory(node))
 
     folds = [fold.result for fold in region.reductions]
-    calls = substitute(folds, _call_results(built))
-    inputs = list(filter(is_read, toposort([*calls, *folds], stop=is_read)))
+    inputs = list(filter(is_read, toposort([*folds, *operand_nodes], stop=is_read)))
     params = {n: build.param(i, n.dtype, n.shape) for i, n in enumerate(inputs)}
-    tiled_fn, written_fn = [build.function(substitute(results, params), len(params))
-                            for results in (calls, folds)]
+    tiled_fn, written_fn = [build.function(substitute(folds, known), len(params))
+                            for known in (_call_results(built, params), params)]
     return tiled_fn, written_fn
 
 
-def _call_results(kernels: Sequence[ReduceKernel]) -> dict[UOp, UOp]:
-    """Map the reductions to results of kernel calls."""
+def _call_results(kernels: Sequence[ReduceKernel], known: Mapping[UOp, UOp] | None = None
+                  ) -> dict[UOp, UOp]:
+    """Map the reductions to results of kernel calls. ``known``: replacements of other nodes."""
     owner = {fold.result: kernel for kernel in kernels for fold in kernel.reductions}
-    result_of: dict[UOp, UOp] = {}
+    result_of: dict[UOp, UOp] = dict(known or {})
     stack = list(kernels)[::-1]
     begun: set[int] = set()
     while stack:

@@ -42,6 +42,7 @@ from fnx.lower.schedule import contraction, contraction_tiling
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
+from fnx.lower.schedule.multi_row import MultiRow
 from fnx.lower.schedule.small_inner_dim import transpose_in_registers
 from fnx.lower.schedule.statement_cost import (
     BLOCK_SIDE,
@@ -191,18 +192,21 @@ class LoopPlan:
         """Choose the vectorized ranges: one outer range for all statements, or one for each
         statement."""
         separate, cost = self._per_statement()
-        common_lanes = [(sum(s.cost(r, self._lane_count(r)) for s in self.statements), [r])
+        common_lanes = [(sum(s.cost(r, self.lane_count(r)) for s in self.statements), [r])
                         for r in self.outer if r in self.common_ranges]
         options = sorted([(cost, separate), *common_lanes], key=lambda option: option[0])
         lanes = options[self.knob("lanes", 0, lambda: range(len(options)))][1]
-        self.unrolled += self._gap_ranges(lanes) if self._are_rows_short() else []
+        self.unrolled += self._gap_ranges(lanes)
         return lanes
 
     def _gap_ranges(self, lanes: Sequence[UOp]) -> list[UOp]:
-        """Return the short ranges that fill the gaps between strided lanes; they are unrolled."""
+        """Return the short ranges that fill the gaps between strided lanes; they are unrolled,
+        unless that would repeat a long reduction."""
         gaps = {find_gap_range(n, r, self.target.permute_bytes) for s in self.statements
                 for n in s.nodes
                 for r in lanes if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
+        if not self.are_rows_short():
+            gaps = gaps.difference(*[n.ranges.union(bound_ranges(n)) for n in self.closers])
         return [r for r in self.ranges
                 if r in gaps and r not in (*lanes, *self.ordered, *self.unrolled)]
 
@@ -220,7 +224,7 @@ class LoopPlan:
             already = [r for r in s.own_ranges if r in chosen]
             options: list[UOp | None] = [*already[:1]] or [
                 None, *[r for r in s.own_ranges if self._can_vectorize(r, chosen)]]
-            costs = [s.cost(r, self._lane_count(r)) for r in options]
+            costs = [s.cost(r, self.lane_count(r)) for r in options]
             lowest = min(costs)
             choice = options[costs.index(lowest)]
             total += lowest
@@ -237,21 +241,23 @@ class LoopPlan:
             r in iteration_ranges(n) and not iteration_ranges(n).isdisjoint(chosen)
             for n in self.nested_reductions)
 
-    def _lane_count(self, r: UOp | None) -> int:
+    def lane_count(self, r: UOp | None) -> int:
         """Return the number of lanes along r, no more than a short range fills."""
         if r is None:
             return 1
         return min(self.lanes, 1 << (extent(r) - 1).bit_length())
 
-    def _unroll(self, r: UOp, lanes: int, is_parallel: bool) -> int:
+    def unroll_of(self, r: UOp, lanes: int, is_parallel: bool) -> int:
         """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
         large, if the stages for so many columns would not fit the cache, or if too few blocks of
         columns would be left for the workers."""
         count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE)
         vectors = -(-extent(r) // lanes)
-        count = max(count * volume(self.unrolled), UNROLL * len(self.stores))
+        copies = volume([x for x in self.unrolled
+                         if any(n.ranges.issuperset((x, r)) for n in self.nodes)])
+        count = max(count * copies, UNROLL * len(self.stores))
         unroll = UNROLL if count <= 16 else 2 if count <= LONG_BODY else 1
-        unroll = max(1, min(unroll, UNROLL // volume(self.unrolled)))
+        unroll = max(1, min(unroll, UNROLL // copies))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
         is_reread = sum(r in n.ranges for n in self.closers) > 1
@@ -267,8 +273,8 @@ class LoopPlan:
             n for n in (2 * unroll, unroll // 2, 2 * UNROLL, 1) if 1 <= n <= max_vectors]))
 
     def _vectorize(self, r: UOp, is_parallel: bool, may_unroll: bool) -> None:
-        name, lanes = name_of(r), self._lane_count(r)
-        unroll = self._unroll(r, lanes, is_parallel) if may_unroll else 1
+        name, lanes = name_of(r), self.lane_count(r)
+        unroll = self.unroll_of(r, lanes, is_parallel) if may_unroll else 1
         step, remaining = lanes * unroll, name
         loops, lane_names = [f"{name}_o"], [f"{name}_l"]
         if is_parallel and not self._is_peeled(r):
@@ -298,7 +304,7 @@ class LoopPlan:
         of other reductions, and short ranges of the results that such a reduction does not depend
         on."""
         nested_reductions = [n for n in self.nested_reductions if is_short(bound_ranges(n))]
-        unrolled = {r for n in (self.closers if self._are_rows_short() else nested_reductions)
+        unrolled = {r for n in (self.closers if self.are_rows_short() else nested_reductions)
                     for r in bound_ranges(n)}
         unrolled |= {r for r in self.outer if nested_reductions and is_short_range(r)
                      and all(r not in n.ranges for n in nested_reductions)}
@@ -313,51 +319,27 @@ class LoopPlan:
                     if n.op in ops.ELEMENTWISE and r in n.ranges)
         return count * extent(r) > LONG_BODY * UNROLL
 
-    def _are_rows_short(self) -> bool:
+    def are_rows_short(self) -> bool:
         """Return whether every reduction and stage covers only a few elements of each row."""
         return all(n.op is not ops.LOOP and n.ranges and is_short(bound_ranges(n))
                    for n in self.closers)
 
-    # ---- several short rows at once
+    # ---- several rows at once
 
     def _multi_row_range(self, vectors: Sequence[UOp]) -> tuple[UOp, int] | None:
         """Return (range of rows that are reduced together, how many at once), or None."""
-        short_row = self._short_row_range(vectors)
-        loops = [r for r in self.common_ranges if r not in vectors and r not in self.unrolled]
-        row = short_row
-        if row is None and loops and self.closers and self.unroll_and_jam is None and \
-                not self.ordered and \
-                all(n.op is ops.REDUCE and n.src[0].op is not ops.ARG_PAIR for n in self.closers):
-            row = loops[-1]
-        if row is None or not is_static(row) or row in self.stage_ranges:
+        rows = MultiRow(self, vectors)
+        if rows.row is None or rows.row in self.stage_ranges:
             return None
-        count = self.knob("rows", 1 if short_row is None else UNROLL, lambda: [
-            n for n in (UNROLL, 2, 2 * UNROLL, 1) if 2 * n <= extent(row)])
-        return None if count == 1 else (row, count)
-
-    def _short_row_range(self, vectors: Sequence[UOp]) -> UOp | None:
-        """Return the range of rows, if each row is reduced in a few vectors. The horizontal
-        reduction of a row's lanes is a chain of dependent steps; other rows proceed meanwhile."""
-        if len(self.stores) != 1 or not self.closers or self.ordered or sum(
-                n.op in ops.ELEMENTWISE for n in self.nodes) > UNROLL * len(self.closers):
-            return None
-        rows = [r for r in self.common_ranges if r not in vectors]
-        if not rows or not is_static(rows[-1]) or extent(rows[-1]) < 4 * UNROLL or not all(
-                self._is_short_row(n, vectors) for n in self.closers):
-            return None
-        return rows[-1]
-
-    def _is_short_row(self, node: UOp, vectors: Sequence[UOp]) -> bool:
-        """Return whether a reduction is over a few vectors."""
-        bound = bound_ranges(node)
-        return node.op is ops.REDUCE and node.src[0].op is not ops.ARG_PAIR and len(bound) == 1 \
-            and bound[0] in vectors and is_static(bound[0]) \
-            and self._lane_count(bound[0]) < extent(bound[0]) <= UNROLL * self.lanes
+        n = extent(rows.row)
+        count = self.knob("rows", rows.count(), lambda: [
+            x for x in (UNROLL, 2, 2 * UNROLL, 1) if 2 * x <= n])
+        return None if count == 1 else (rows.row, count)
 
     def _find_unroll_and_jam(self, vectors: Sequence[UOp]) -> UnrollAndJam | None:
         """Match rows that share loads, unless the knobs turn unroll-and-jam off."""
         lane = vectors[0] if len(vectors) == 1 else None
-        match = find_unroll_and_jam(self.stores, self.closers, lane, self._lane_count(lane),
+        match = find_unroll_and_jam(self.stores, self.closers, lane, self.lane_count(lane),
                                     self.target)
         if match is None or self.unrolled or not self.knob("unroll_and_jam", True, lambda: [False]):
             return None
@@ -405,12 +387,12 @@ class LoopPlan:
             return []
         statement, = self.statements
         return sorted({accessors.buffer(n).arg.slot for n in statement.nodes for r in vectors
-                       if statement.transposes_load(n, r, self._lane_count(r))})
+                       if statement.transposes_load(n, r, self.lane_count(r))})
 
     def _block(self, r: UOp, vectors: Sequence[UOp]) -> None:
         """Block r: as an innermost loop, or unrolled if registers hold the block."""
         statement, lane, store = self.statements[0], vectors[0], self.stores[0]
-        lanes = self._lane_count(lane)
+        lanes = self.lane_count(lane)
         if self.transposed_operands:
             name, strip_blocks = name_of(r), self._strip_blocks(extent(r))
             self._split_loop(r, BLOCK_SIDE * strip_blocks, "o", "s" if strip_blocks > 1 else "b")

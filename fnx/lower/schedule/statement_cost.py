@@ -48,23 +48,36 @@ class StatementCost:
         total = 0.0
         if self.pair_results and lane in self.own_ranges:  # a horizontal reduction ends each result
             total += self.pair_results * PAIR_LANE_COST * (lanes.bit_length() - 1)
+        return total + sum([self._node_cost(n, count, lane, lanes)
+                            for n, count in self.node_counts])
+
+    def cost_by_row(self, row: UOp, lane: UOp, lanes: int) -> tuple[float, float]:
+        """Return the instructions of nodes that vary with a row, and of those along the lanes that
+        do not: each row has these again, unless several rows are computed at once."""
+        varying = shared = 0.0
         for n, count in self.node_counts:
-            if lane is None or lane not in self.loops[n]:
-                total += count
-            elif lane not in iteration_ranges(n):
-                total += count * (-(-extent(lane) // lanes) / extent(lane))
-            elif find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
-                    and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
-                total += count * min(stride(n, lane) / lanes, STRIDED_COST[n.op])
-            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 \
-                    and self.transposes_store(n, lane, lanes) \
-                    or self.transposes_load(n, lane, lanes):
-                total += count * TRANSPOSED_COST * self._block_padding(n)
-            elif n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
-                total += count * STRIDED_COST[n.op]
-            else:
-                total += count * (-(-extent(lane) // lanes) / extent(lane))
-        return total
+            cost = self._node_cost(n, count, lane, lanes)
+            if row in iteration_ranges(n):
+                varying += cost
+            elif lane in iteration_ranges(n):
+                shared += cost if row in self.loops[n] else cost * extent(row)
+        return varying, shared
+
+    def _node_cost(self, n: UOp, count: float, lane: UOp | None, lanes: int) -> float:
+        if lane is None or lane not in self.loops[n]:
+            return count
+        if lane not in iteration_ranges(n):
+            return count * (-(-extent(lane) // lanes) / extent(lane))
+        if find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
+                and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
+            return count * min(stride(n, lane) / lanes, STRIDED_COST[n.op])
+        if n.op is ops.STORE and abs(stride(n, lane)) > 1 \
+                and self.transposes_store(n, lane, lanes) \
+                or self.transposes_load(n, lane, lanes):
+            return count * TRANSPOSED_COST * self._block_padding(n)
+        if n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
+            return count * STRIDED_COST[n.op]
+        return count * (-(-extent(lane) // lanes) / extent(lane))
 
     def _block_padding(self, access: UOp) -> float:
         """Return how many times its elements the blocks of an access have, along the contiguous

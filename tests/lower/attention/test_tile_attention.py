@@ -603,3 +603,20 @@ def test_bits_are_those_of_two_workers(workers: int, heads: int) -> None:
         got = run(attended(by_einsum), args, "cpu")
     for a, b in zip(got, want, strict=True):
         assert np.array_equal(a, b)
+
+
+def test_the_price_of_attention_does_not_touch_the_kernel_of_a_scan() -> None:
+    """A loop that is a kernel has a buffer equal to one of attention's kernel: they were taken for
+    an input of the region, and both kernels were rewritten."""
+    def f(w: Any, x: Any, a: Any) -> Any:
+        scores = (w @ w.T) * 0.1
+        p = jnp.exp(scores - scores.max(1, keepdims=True))
+
+        def step(carry: Any, row: Any) -> Any:
+            carry = carry * row[1] + row[0]
+            return carry, carry
+        return (p / p.sum(1, keepdims=True)) @ w, fnx.lax.scan(step, jnp.zeros(14), (x, a))[1]
+
+    args = arrays((N, 5), (N, 14), (N,))
+    args[2] = np.clip(args[2], -0.9, 0.9)
+    agree(f, args, "cpu")

@@ -30,6 +30,7 @@ from fnx.lower.schedule.register_tiles import choose_register_tile
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import aligned, run
+from tests.lower.steps import tiled_kernels
 
 AVX512 = Target("cpu")
 AVX2 = Target("cpu", vector_bits=256, vector_registers=16)
@@ -539,3 +540,39 @@ def test_a_row_of_run_time_length_is_not_padded(n: int) -> None:
         for stage in (s for s in toposort([launch.src[0]]) if s.op is ops.STAGE):
             elements = math.prod([evaluate(extent(r), numbers) for r in bound_ranges(stage)])
             assert n <= elements < n + 64
+
+
+def unrolled_stores(graph: UOp, target: Target) -> list[dict[int, str]]:
+    """Return, for each tiled kernel, its unrolled ranges by extent and what stores depend on."""
+    kernels = [k for k in tiled_kernels(graph, target) if any(n.op is ops.REDUCE
+                                                              for n in toposort([k]))]
+    return [{build.const_of(extent(r)): r.arg.name for s in k.src for r in s.ranges
+             if r.arg.kind == "UNROLL"} for k in kernels]
+
+
+def test_gaps_of_a_result_are_filled_beside_a_long_reduction() -> None:
+    """Lanes of the result are four elements apart: four vectors are interleaved and stored."""
+    def f(x: Any, y: Any, p: Any) -> Any:
+        return (x * (x * y).sum(1, keepdims=True) + y)[:, :, None] * (p[:, None] - p[None])
+    args = jnp.ones((300, 300)), jnp.ones((300, 300)), jnp.ones((300, 4))
+    unrolled, = unrolled_stores(fnx.jit(f).lower(*args).graph, AVX512)
+    assert 4 in unrolled
+    text = fnx.jit(f).lower(*args).text("llvm")
+    assert "masked.scatter" not in text
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2], ids=["512", "256"])
+def test_rows_of_distances_share_what_they_read(target: Target) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return ((a[:, None] - b[None]) ** 2).sum(-1)
+    graph = fnx.jit(f).lower(jnp.ones((300, 4)), jnp.ones((300, 4))).graph
+    unrolled, = unrolled_stores(graph, target)
+    assert list(unrolled.values()) == ["r0_u"]
+
+
+@pytest.mark.parametrize("width,rows", [(8, 4), (32, 2), (64, 1)])
+def test_a_few_lanes_of_results_are_several_chains(width: int, rows: int) -> None:
+    """Each sum waits for the one before: rows are summed together until the adders are busy."""
+    graph = fnx.jit(lambda x: x.sum(1)).lower(jnp.ones((300, 400, width))).graph
+    unrolled, = unrolled_stores(graph, AVX512)
+    assert (rows if rows > 1 else 4) in unrolled
