@@ -23,6 +23,7 @@ from fnx.core.ir.uop import UOp, consumers, toposort
 MIN_WORK = 8192  # of a node in a step: elements reduced, or total elementwise cost
 EXPENSIVE_COST = 40        # cost of an elementwise op whose result is worth storing for each step
 INVARIANT_COST = ops.EXP.cost  # and once, for all steps
+MANY_ROWS = 32     # of a product, from which it computes rather than waits for its matrix
 MIN_REUSE = 4      # least ratio of the size of a product to that of its stored inputs
 
 _BATCHED = frozenset({"elementwise", "movement", "reduce", "gather"})
@@ -65,6 +66,22 @@ def carry_free_nodes(outs: Sequence[UOp], consts: Container[UOp], xs: Container[
         elif n.op in (ops.CONST, ops.IOTA) or n in consts or n in xs:
             depends_on_step[n] = n in xs
     return depends_on_step
+
+
+def gains_from_all_steps(n: UOp, free: Mapping[UOp, bool]) -> bool:
+    """Whether a reduction is faster for all steps at once: not if those of one step read each
+    invariant that often, as a matrix in a product with many rows."""
+    stack, invariants, seen = [n.src[0]], [0], set[UOp]()
+    while stack:
+        below = stack.pop()
+        if free[below]:
+            stack += [s for s in below.src if s not in seen]
+            seen.update(below.src)
+        elif below.op is not ops.CONST:
+            while below.op in (ops.EXPAND, ops.RESHAPE):
+                below = below.src[0]
+            invariants.append(math.prod(below.shape))
+    return math.prod(n.src[0].shape) < MANY_ROWS * max(invariants) or not max(invariants)
 
 
 def select_hoisted(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, bool]:

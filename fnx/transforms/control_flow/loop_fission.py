@@ -11,7 +11,8 @@
 
 Moving a node must pay (fission_analysis.py), and the values stored for all steps, intermediates
 included, must fit ``config.hoist_bytes``. Where they do not fit a cache, the loop runs by strips
-of steps, and they are stored for one strip (strip_mining.py). Loop-invariant values are computed
+of steps, and they are stored for one strip (strip_mining.py); a product with many rows in each
+step stays there, where it is as fast. Loop-invariant values are computed
 once. Nothing moves out of a WHILE or COND, effects do not move, and nothing moves out of a
 checkpointed loop, whose memory is bounded; it moves out of the loop of each segment instead. Dead
 results and carries are dropped.
@@ -43,6 +44,7 @@ from fnx.transforms.control_flow.dead_carry_elimination import eliminate_dead_ca
 from fnx.transforms.control_flow.fission_analysis import (
     accumulated_terms,
     carry_free_nodes,
+    gains_from_all_steps,
     is_expensive,
     is_profitable,
     select_hoisted,
@@ -161,16 +163,21 @@ class _ScanFission:
         stepped, step_bytes = [], 0
         for n in [n for n, per_step in moved.items() if per_step]:
             costly = [below for below in toposort([n]) if free[below] and is_expensive(below)]
-            has_reduction = any(below.op is ops.REDUCE for below in costly)
             size = step_bytes + math.prod(n.shape) * n.dtype.itemsize
-            if (has_reduction or self.strip_bytes is None or
-                    fits_strip(self.arg.length, size, self.strip_bytes)) \
-                    and self.fits([n, *costly]):
+            reductions = [below for below in costly if below.op is ops.REDUCE]
+            if self._may_store(size, reductions, free) and self.fits([n, *costly]):
                 stepped.append(n)
                 step_bytes = size
         new = dict(zip(fixed, substitute(fixed, self.consts)))
         new.update(zip(stepped, self._batch_over_steps(stepped, {})))
         return substitute(outs, {n: self.add(n, value, moved[n]) for n, value in new.items()})
+
+    def _may_store(self, size: int, reductions: list[UOp], free: Mapping[UOp, bool]) -> bool:
+        """Whether to store so many bytes for each step, computed by reductions of all steps."""
+        if self.strip_bytes is None or any(gains_from_all_steps(n, free) for n in reductions):
+            return True
+        return size * self.arg.length <= self.strip_bytes or \
+            not reductions and fits_strip(self.arg.length, size, self.strip_bytes)
 
     def _transpose_invariants(self, outs: Sequence[UOp]) -> list[UOp]:
         """Transpose strided loop-invariant operands once; return the results that read those."""

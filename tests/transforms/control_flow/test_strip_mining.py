@@ -100,3 +100,16 @@ def test_elementwise_work_that_no_strip_has_room_for_stays_in_its_step() -> None
         scan, = scans(split_scans(fn, strip_bytes))
         inside = [n.op for n in toposort(scan.src[0].src) if n.op in (ops.SIN, ops.COS)]
         assert len(inside) == 2 - moved
+
+
+@pytest.mark.parametrize(("rows", "is_moved"), [(8, True), (64, False)])
+def test_products_with_many_rows_stay_in_their_step(rows: int, is_moved: bool) -> None:
+    """They are as fast there, and their results are in memory for one step."""
+    def f(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
+        return lax.scan(lambda c, x: (jnp.tanh(c + x @ w), None), jnp.zeros((rows, 256)), xs)[0]
+    w, xs = np.ones((32, 256), np.float32), np.ones((20, rows, 32), np.float32)
+    fn = fnx.make_jaxpr(f)(w, xs).function
+    *_, inner = scans(split_scans(fn, 1 << 17))
+    assert (ops.REDUCE not in {n.op for n in toposort(inner.src[0].src)}) == is_moved
+    assert len(scans(split_scans(fn, 1 << 30))) == 1  # all fits a cache: one product for all steps
+    assert ops.REDUCE in {n.op for n in toposort(split_scans(fn, 1 << 30).src)}
