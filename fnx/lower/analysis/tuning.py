@@ -162,6 +162,9 @@ CACHE_BYTES_PER_CYCLE = _number(
 REORDERED_BYTES = _number(
     "REORDERED_BYTES", 1 << 18, "bytes",
     "of intermediates from which launches run in an order that keeps fewer of them", "compile time")
+MAX_RECOMPUTED_NODES = _number(
+    "MAX_RECOMPUTED_NODES", 8, "nodes",
+    "that a kernel computes again from values that it reads in any case", "compile time")
 MAX_MOVED_TOGETHER = _number(
     "MAX_MOVED_TOGETHER", 4, "launches",
     "that run early together, as the last of them frees memory", "compile time")

@@ -57,6 +57,7 @@ from fnx.lower.fusion.group import (
     window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
+from fnx.lower.fusion.recompute_from_read import is_cheaper_from_read
 from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 from fnx.lower.fusion.varying_axes import long_axes, varying_axes
@@ -217,6 +218,10 @@ class Fusion:
         if self._recomputed.recomputes(node, uses, copies, self.contractions):
             self._compute_everywhere(node, uses)
             return True
+        if len(uses) > 1 and node not in self.forced_buffers and \
+                is_cheaper_from_read(node, uses, self._is_read):
+            self._compute_everywhere(node, uses)
+            return True
         if copies == 1:
             (group, (index,)), = uses.items()
             pays = self._fits(node, group, index)
@@ -238,6 +243,11 @@ class Fusion:
         if pays:
             self._compute_everywhere(node, uses)
         return pays
+
+    def _is_read(self, group: Group, node: UOp, index: Tokens) -> bool:
+        """Whether a group reads a node at an index, as far as its readers are placed."""
+        indices = self._resolved(self._uses.get(node, {})).get(group, [])
+        return self.value_index(node, index) in indices
 
     def _compute_everywhere(self, node: UOp, uses: Uses) -> None:
         for group, indices in uses.items():
