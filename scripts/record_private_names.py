@@ -188,9 +188,17 @@ _ELSEWHERE = ("back_compat", "mosaic", "triton", "tpu", "clusters", "cudnn", "th
               "serialization", "fuser", "pallas", "test_harnesses", "lax_reference")
 
 
+def same_table(path: str, name: str, value: Any) -> str | None:
+    """Return the name of the same table in the public module of the same path, or None."""
+    public = path.replace("jax._src.", "jax.")
+    same = any(name in names for names in PUBLIC.get(public, {}).values()) and \
+        getattr(importlib.import_module(public), name, None) is value
+    return f"{public}.{name}" if same and isinstance(value, PLAIN) else None
+
+
 def source_names() -> dict[str, dict[str, str]]:
-    """Return module of jax._src -> kind -> the names it defines, and those of its primitives and
-    settings, as ``name`` or ``name=public name``."""
+    """Return module of jax._src -> kind -> the names it defines, those of its primitives and
+    settings, and what it has of public names, as ``name`` or ``name=public name``."""
     names_of = public_names()
     table: dict[str, dict[str, str]] = {}
     home = importlib.import_module("jax._src")
@@ -201,10 +209,12 @@ def source_names() -> dict[str, dict[str, str]]:
         for name, value in vars(importlib.import_module(found.name)).items():
             owner = type(value) if kind(value) == "values" and not isinstance(value, PLAIN) else \
                 value
-            public = public_name(found.name, name, value, names_of)
-            own = getattr(value, "__module__", None) == found.name or name.endswith("_p") or (
-                public and not str(getattr(value, "__module__", "")).startswith("jax")) or (
-                found.name.endswith(".test_util") and callable(value))
+            public = public_name(found.name, name, value, names_of) or \
+                same_table(found.name, name, value)
+            registry = isinstance(value, dict | set) and ".interpreters." in found.name
+            own = public or registry or name.endswith("_p") or (
+                getattr(value, "__module__", None) == found.name
+                or found.name.endswith(".test_util") and callable(value))
             state = isinstance(owner, type) and owner is not value \
                 and owner.__module__ == "jax._src.config"
             if name.startswith("_") or not (own or state) or isinstance(value, ModuleType):

@@ -42,6 +42,7 @@ from fnx.core.array.pytree_registry import (
     pytree_type,
 )
 from fnx.core.array.tree import TreeDef
+from fnx.core.ir.low_precision import ml_dtypes
 from fnx.core.scope import scope
 from fnx.experimental import pallas
 from fnx.extend import core as extend_core
@@ -126,6 +127,10 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         PyTreeDef=TreeDef, PyTreeRegistry=TreeRegistry, default_registry=TreeRegistry(),
         DictKey=DictKey, SequenceKey=SequenceKey, GetAttrKey=GetAttrKey,
         FlattenedIndexKey=FlattenedIndexKey)},
+    "jax._src.dtypes": {
+        **{t: getattr(ml_dtypes(), t) for t in dir(ml_dtypes()) if t.startswith(("float", "int"))},
+        "bool_": np.bool_, "int_": np.int64, "uint": np.uint64, "float_": np.float64,
+        "complex_": np.complex128},
     "jax._src.custom_derivatives": {"SymbolicZero": SymbolicZero},
     "jax._src.sharding_impls": {
         "Mesh": Mesh, "NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec,

@@ -200,10 +200,19 @@ MACHINERY: dict[str, Words] = {
     r"jit: expected arguments that are static or donated, got both for (.*)":
         r"static_argnums and donate_argnums cannot intersect, got \1 in both.",
     r"ShapeDtypeStruct: expected a dtype": "ShapeDtypeStruct: dtype must be specified.",
-    r"reads a variable that is not bound before: Var\(id=(\d+)\)": r"Variable '\1' not defined",
-    r"binds a variable that is bound already: Var\(id=(\d+)\)": r"Variable '\1' already bound",
-    r"binds a variable of type (.*), and the result is (.*)":
-        r"Value for variable has type \1, while the inferred type is \2",
+    r"(?s)equation \d+, (.*), reads (\w+), which is not bound before":
+        r"Variable '\2' not defined\n\nin equation:\n\n\1",
+    r"reads (\w+), which is not bound before": r"Variable '\1' not defined",
+    r"binds (\w+), which is bound already": r"Variable '\1' already bound",
+    r"(?s)equation \d+, (.*), binds (\w+) as (\S+), and the result is (\S+)":
+        r"Value for variable '\2' inconsistently typed as \4 for let-binder of type \3\n\nin "
+        r"equation:\n\n\1",
+    r"has the param (\w+) of (\w+), a (\w+); expected (.*), got (.*)":
+        r"invalid \2 param \1 of type \3, \4 required: \5",
+    r"set: expected a value that broadcasts to (.*), the shape of what is indexed; got (.*)":
+        r"Invalid shape for `swap`. Expected shape: \1. Value shape: \2.",
+    r"expected a value of dtype (\w+), as the reference holds, got (\w+)":
+        r"Invalid dtype for `swap`. Ref dtype: \1. Value dtype: \2.",
     r"check: expected a call within checkify, as the predicate is traced":
         "Cannot abstractly evaluate a checkify.check which was not functionalized. This probably "
         "means you tried to stage (jit/scan/pmap/...) a `check` without functionalizing it through "

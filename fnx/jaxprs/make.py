@@ -87,6 +87,9 @@ def name_arguments(closed: ClosedJaxpr, f: Callable[..., Any], in_tree: tree.Tre
     ``positions``: those of the positional arguments that are not static.
     """
     info = closed.jaxpr.debug_info
+    code = getattr(f, "__code__", None)
+    if code is not None and info.func_src_info:
+        info.func_src_info = f"{info.func_name} at {code.co_filename}:{code.co_firstlineno}"
     info.arg_names = tuple([argument_name(f, path, positions) for path in tree.paths(in_tree)])
     info.result_paths = tuple(["result" + tree.keystr(path) for path in tree.paths(out_tree)])
 

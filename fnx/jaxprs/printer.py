@@ -109,9 +109,9 @@ def format_jaxpr(jaxpr: Jaxpr) -> str:
     return layout(concat([*docs, _skeleton(jaxpr, names)]))
 
 
-def format_eqn(eqn: JaxprEqn) -> str:
-    """Return an equation as text."""
-    return layout(_eqn(eqn, Names()))
+def format_eqn(eqn: JaxprEqn, names: Names | None = None) -> str:
+    """Return an equation as text; ``names``: those of the variables so far."""
+    return layout(_eqn(eqn, names or Names()))
 
 
 def _shared_jaxprs(top: Jaxpr) -> list[tuple[str, Jaxpr]]:
