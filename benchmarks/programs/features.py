@@ -206,3 +206,21 @@ def masked_mean_pooling(ns, n=256, length=128, width=256):
         top = jnp.where(mask[..., None], x, -jnp.inf).max(1)
         return jnp.concatenate([mean, top], -1)
     return f, (d.normal(n, length, width), d.uniform(n, length) > 0.3)
+
+
+@program(queries=4, documents=50, size=8, k=3)
+def retrieval_of_most_similar(ns, queries=64, documents=5000, size=64, k=10):
+    """The k nearest documents of each query by cosine, and how good their order is."""
+    jnp, d = ns.jnp, Draws(ns)
+
+    @ns.jax.jit
+    def run(q, documents, relevant):
+        q = q / jnp.linalg.norm(q, axis=-1, keepdims=True)
+        documents = documents / jnp.linalg.norm(documents, axis=-1, keepdims=True)
+        scores, index = ns.lax.top_k(q @ documents.T, k)
+        hits = relevant[jnp.arange(queries)[:, None], index]
+        gain = jnp.sum(hits / jnp.log2(jnp.arange(k) + 2.0), -1)
+        reciprocal = jnp.max(hits / (jnp.arange(k) + 1), -1)
+        return scores, index, gain.mean(), reciprocal.mean()
+    return run, (d.normal(queries, size), d.normal(documents, size),
+                 d.uniform(queries, documents).round())

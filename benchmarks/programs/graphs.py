@@ -354,3 +354,39 @@ def find_by_rolling_hash(ns, n=50000, length=12, patterns=8):
         return hits.sum(1), jnp.argmax(hits, 1)
     text = d.integers(101, n, low=97, dtype="uint8")
     return find, (text, jnp.stack([text[i * 7:i * 7 + length] for i in range(patterns)]))
+
+
+@program(sims=4, actions=3, batch=2)
+def tree_search_in_lanes(ns, sims=64, actions=5, batch=32):
+    """Each lane walks down a tree of its own, adds a node, and updates the counts on the way."""
+    jax, jnp, lax, d = ns.jax, ns.jnp, ns.lax, Draws(ns)
+    nodes = sims + 1
+
+    def one(prior, values):
+        def simulate(i, tree):
+            child, visits, total = tree
+
+            def choose(node):
+                mean = total[node] / jnp.maximum(visits[node], 1)
+                bonus = prior[node] * jnp.sqrt(visits[node].sum() + 1) / (1 + visits[node])
+                return jnp.argmax(mean + bonus)
+
+            def has_child(walk):
+                node, action, depth = walk
+                return (child[node, action] >= 0) & (depth < 20)
+
+            def descend(walk):
+                node, action, depth = walk
+                node = child[node, action]
+                return node, choose(node), depth + 1
+            node, action, _ = lax.while_loop(has_child, descend, (0, choose(0), 0))
+            child = child.at[node, action].set(i + 1)
+            visits = visits.at[node, action].add(1.0).at[0, action].add(0.5)
+            total = total.at[node, action].add(values[i]).at[0, action].add(0.5 * values[i])
+            return child, visits, total
+        empty = jnp.zeros((nodes, actions))
+        child = jnp.full((nodes, actions), -1)
+        _, visits, total = lax.fori_loop(0, sims, simulate, (child, empty, empty))
+        return visits[0], total[0]
+    return jax.jit(jax.vmap(one)), (jax.nn.softmax(d.normal(batch, nodes, actions)),
+                                    d.uniform(batch, sims))

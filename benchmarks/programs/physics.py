@@ -323,3 +323,61 @@ def portfolio_value_at_risk(ns, assets=100, days=1000):
         fall = 1 - wealth / ns.lax.cummax(wealth)
         return jnp.sqrt(w @ cov @ w), jnp.quantile(daily, 0.05), fall.max(), w * (cov @ w)
     return risk, (d.normal(days, assets, scale=0.01), d.normal(assets))
+
+
+@program(molecules=2, atoms=4, width=8)
+def forces_of_equivariant_net_step(ns, molecules=16, atoms=19, width=32):
+    """The loss is of the derivative of an energy: its gradient is a second derivative."""
+    jax, jnp, d = ns.jax, ns.jnp, Draws(ns)
+
+    def energy(p, position, kind):
+        h = p["kinds"][kind]
+        square = jnp.sum((position[:, None] - position) ** 2, -1, keepdims=True)
+        basis = jnp.exp(-(square - jnp.linspace(0, 5, 16)) ** 2)
+        for (w, b), (v, c) in p["layers"]:
+            pairs = jnp.concatenate([jnp.broadcast_to(h[:, None], (atoms, atoms, width)),
+                                     jnp.broadcast_to(h, (atoms, atoms, width)), basis], -1)
+            messages = jax.nn.silu(pairs @ w + b) * (1 - jnp.eye(atoms))[..., None]
+            h = h + jnp.tanh(messages.sum(1) @ v + c)
+        return jnp.sum(h @ p["out"])
+
+    def loss(p, positions, kinds, forces):
+        e, slope = jax.vmap(jax.value_and_grad(energy, 1), (None, 0, 0))(p, positions, kinds)
+        return jnp.mean((slope + forces) ** 2) + 1e-4 * jnp.mean(e) ** 2
+    layers = [d.weights(2 * width + 16, width) + d.weights(width, width) for _ in range(2)]
+    p = dict(kinds=d.normal(10, width), layers=layers, out=d.normal(width))
+    return jax.jit(jax.value_and_grad(loss)), (
+        p, d.normal(molecules, atoms, 3), d.integers(10, molecules, atoms),
+        d.normal(molecules, atoms, 3))
+
+
+@program(n=4, steps=2, passes=1)
+def cloth_by_constraints(ns, n=32, steps=10, passes=5):
+    """Distances are restored in turns: even and odd neighbors along each axis."""
+    jnp, lax, d = ns.jnp, ns.lax, Draws(ns)
+
+    def restore(x, axis, first):
+        at = (slice(None),) * axis
+        a, b = at + (slice(first, -1, 2),), at + (slice(first + 1, None, 2),)
+        change = x[b] - x[a]
+        length = jnp.linalg.norm(change, axis=-1, keepdims=True) + 1e-6
+        part = 0.5 * (1 - 1 / length) * change
+        return x.at[a].add(part).at[b].add(-part)
+
+    @ns.jax.jit
+    def run(x):
+        top = x[0]
+
+        def one_pass(_, x):
+            for axis in (0, 1):
+                for first in (0, 1):
+                    x = restore(x, axis, first)
+            return x.at[0].set(top)
+
+        def step(state, _):
+            x, before = state
+            new = lax.fori_loop(0, passes, one_pass, 2 * x - before + jnp.array([0, -0.01, 0]))
+            return (new, x), new[-1, -1]
+        return lax.scan(step, (x, x), None, length=steps)
+    return run, (jnp.stack([*jnp.meshgrid(jnp.arange(n), jnp.arange(n), indexing="ij"),
+                            d.uniform(n, n)], -1),)

@@ -430,3 +430,33 @@ def potts_checkerboard(ns, n=64, sweeps=10, states=4):
             return spins, jnp.bincount(spins.ravel(), length=states).max() / n ** 2
         return lax.scan(sweep, spins, random.split(key, sweeps))
     return run, (d.integers(states, n, n), random.PRNGKey(0))
+
+
+@program(particles=20, steps=2)
+def tempered_particles(ns, particles=1000, steps=20, size=3):
+    """Particles move from a normal distribution to another, resampled at each temperature."""
+    jax, jnp, d = ns.jax, ns.jnp, Draws(ns)
+
+    def log_likelihood(x):
+        return -jnp.sum((x ** 2 - 1) ** 2, -1)
+
+    @jax.jit
+    def run(key, x):
+        betas = jnp.linspace(0, 1, steps + 1)
+
+        def step(state, inputs):
+            x, evidence = state
+            before, beta, key = inputs
+            k1, k2, k3 = jax.random.split(key, 3)
+            weights = (beta - before) * log_likelihood(x)
+            evidence = evidence + jax.nn.logsumexp(weights) - jnp.log(particles)
+            x = x[jax.random.categorical(k1, weights, shape=(particles,))]
+            new = x + 0.3 * jax.random.normal(k2, x.shape)
+
+            def log_p(x):
+                return beta * log_likelihood(x) - 0.5 * jnp.sum(x ** 2, -1)
+            take = jnp.log(jax.random.uniform(k3, (particles,))) < log_p(new) - log_p(x)
+            return (jnp.where(take[:, None], new, x), evidence), take.mean()
+        return ns.lax.scan(step, (x, 0.0),
+                           (betas[:-1], betas[1:], jax.random.split(key, steps)))
+    return run, (ns.random.key(6), d.normal(particles, size))

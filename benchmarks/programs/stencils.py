@@ -282,3 +282,42 @@ def maxwell_in_space_by_slices(ns, n=24, steps=10):
             return e.at[2, n // 2, n // 2, n // 2].add(jnp.sin(0.3 * t)), h
         return lax.fori_loop(0, steps, step, (e, h))
     return run, (d.normal(3, n, n, n), d.normal(3, n, n, n), d.uniform(n, n, n, low=1, high=3))
+
+
+@program(n=9, cycles=1)
+def poisson_by_multigrid(ns, n=129, cycles=4):
+    """Cycles over grids of half the width each, down to 5 by 5."""
+    jnp, lax, d = ns.jnp, ns.lax, Draws(ns)
+
+    def residual(u, f):
+        inner = slice(1, -1)
+        near = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+        scale = (u.shape[0] - 1) ** 2
+        return jnp.zeros_like(u).at[inner, inner].set(
+            f[inner, inner] - scale * (4 * u[inner, inner] - near))
+
+    def smooth(u, f, times):
+        rate = 0.2 / (u.shape[0] - 1) ** 2
+        return lax.fori_loop(0, times, lambda _, u: u + rate * residual(u, f), u)
+
+    def refine(coarse):
+        m = 2 * coarse.shape[0] - 1
+        u = jnp.zeros((m, m)).at[::2, ::2].set(coarse)
+        u = u.at[1::2, ::2].set(0.5 * (coarse[1:] + coarse[:-1]))
+        return u.at[:, 1::2].set(0.5 * (u[:, 2::2] + u[:, :-2:2]))
+
+    def cycle(u, f):
+        if u.shape[0] <= 5:
+            return smooth(u, f, 20)
+        u = smooth(u, f, 3)
+        half = u.shape[0] // 2 + 1
+        error = cycle(jnp.zeros((half, half)), residual(u, f)[::2, ::2])
+        return smooth(u + refine(error), f, 3)
+
+    @ns.jax.jit
+    def run(f):
+        u = jnp.zeros_like(f)
+        for _ in range(cycles):
+            u = cycle(u, f)
+        return u, jnp.abs(residual(u, f)).max()
+    return run, (d.normal(n, n),)
