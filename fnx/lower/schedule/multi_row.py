@@ -122,8 +122,8 @@ class MultiRow:
         lane = self.vectors[0]
         costs = [s.cost_by_row(self.row, lane, plan.lane_count(lane)) for s in plan.statements]
         varying, shared = map(sum, zip(*costs))
-        length = volume(plan.unrolled) * sum(instructions(n) for n in plan.nodes
-                                             if n.op in ops.ELEMENTWISE)
+        length = sum(instructions(n) * volume([r for r in plan.unrolled if r in n.ranges])
+                     for n in plan.nodes if n.op in ops.ELEMENTWISE)
         registers = plan.target.vector_registers // (2 * self._accumulators())
         return next((n for n in (UNROLL, 2)
                      if n <= min(registers, extent(self.row) // 2)

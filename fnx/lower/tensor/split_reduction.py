@@ -114,6 +114,9 @@ def _split(node: UOp, max_chunks: int) -> UOp:
         index = reshape_chunks(index, index.dtype.limits[1])
         partial = build.arg_pair(build.reduce(key, monoid, inner_axes),
                                  build.reduce(build.arg_pair(key, index), monoid, inner_axes))
+    elif x.op is ops.MUL and n % chunks == 0:  # still a product, as fusion knows it
+        partial = build.reduce(build.mul(*[reshape_chunks(factor, 0) for factor in x.src]),
+                               monoid, inner_axes)
     else:
         partial = build.reduce(reshape_chunks(x, monoid.identity(x.dtype)), monoid, inner_axes)
     return build.reduce(partial, monoid, [axis - sum(a < axis for a in axes)])

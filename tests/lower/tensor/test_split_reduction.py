@@ -121,3 +121,17 @@ def test_chunks_of_whole_rows_need_no_division() -> None:
     lowered = fnx.jit(lambda x: jnp.concatenate([x, jnp.tanh(x)], -1).sum()).lower(x)
     assert "//" not in lowered.text("kernels") and "%" not in lowered.text("kernels")
     np.testing.assert_allclose(lowered.compile()(x), 2000 * 16 * (1 + np.tanh(1)), rtol=1e-5)
+
+
+def test_chunks_of_a_long_sum_of_products_are_products() -> None:
+    """So that fusion sees a contraction: what its factors are made of is computed once."""
+    node = product(16, 4, 2000, (True, True))
+    cut, = split_reduction(b.function([node], 2), Target("cpu")).src
+    chunks = cut.src[0]
+    assert chunks.shape == (16, 4, 25) and chunks.src[0].op is ops.MUL
+
+    def f(p: jnp.ndarray, x: jnp.ndarray) -> jnp.ndarray:
+        return jnp.tanh(p + p.std(0)).T @ x
+    made = lower(fnx.jit(f).lower(jnp.ones((2000, 16)), jnp.ones((2000, 4))).graph, Target("cpu"))
+    names = [command.src[0].arg.name for command in made.block.commands.src]
+    assert any(name.startswith("contract") for name in names)
