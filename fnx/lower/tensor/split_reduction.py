@@ -89,7 +89,7 @@ def _split(node: UOp, max_chunks: int) -> UOp:
     # joining a product's axes would materialize it: its loops are those of its factors
     runs = [[a] for a in node.arg.axes] if x.op is ops.MUL else _reduced_runs(node.arg.axes)
     run = max(runs, key=lambda run: math.prod([x.shape[a] for a in run]))
-    chunks = _chunk_count(math.prod([x.shape[a] for a in run]), math.prod(x.shape), max_chunks)
+    chunks = _chunk_count([x.shape[a] for a in run], math.prod(x.shape), max_chunks)
     if chunks == 1:
         return node
     if x.shape[run[0]] % chunks == 0:  # chunks of whole rows: indices of rows take no division
@@ -143,9 +143,12 @@ def _join_runs(shape: ops.Shape, runs: list[list[int]]) -> tuple[ops.Shape, list
     return tuple(lengths.values()), [[*lengths].index(run[0]) for run in runs]
 
 
-def _chunk_count(n: int, total: int, max_chunks: int) -> int:
-    """Return the number of chunks: a divisor of n if a good one exists, else as many as pay."""
-    max_chunks = min(max_chunks, total // MIN_CHUNK, n)
-    divisors = [c for c in range(1, max_chunks + 1) if n % c == 0]
-    best = divisors[-1] if divisors else 1
-    return best if best * 2 >= max_chunks else max(max_chunks, 1)
+def _chunk_count(lengths: Sequence[int], total: int, max_chunks: int) -> int:
+    """Return the number of chunks of a run of axes: a divisor of the first one, then chunks are of
+    whole rows, or of all, if a good one exists; else as many as pay."""
+    max_chunks = max(1, min(max_chunks, total // MIN_CHUNK, math.prod(lengths)))
+    for n in (lengths[0], math.prod(lengths)):
+        best = next(c for c in range(max_chunks, 0, -1) if n % c == 0)
+        if best * 2 >= max_chunks:
+            return best
+    return max_chunks
