@@ -10,17 +10,31 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import operator
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from fnx.as_jax.linear_util import WrappedFun
+from fnx.core.array import tree
 from fnx.core.array.abstract_values import ShapedArray, Tracer, get_aval
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.aval import ShapeDtypeStruct
+from fnx.core.array.axes import normalize_shape
+from fnx.core.rewriting import lengths
 from fnx.core.scope import scope
-from fnx.core.support.errors import TracedValueError, format_location
+from fnx.core.support.errors import (
+    ArgumentError,
+    PytreeError,
+    TracedValueError,
+    format_location,
+)
+from fnx.core.tracing.trace import argument_name, function_name
 from fnx.jaxprs.make import make_jaxpr
-from fnx.jaxprs.syntax import Jaxpr, SourceInfo
+from fnx.jaxprs.syntax import DebugInfo, Jaxpr, SourceInfo
+from fnx.numpy import result_type
 from fnx.transforms.jit import Jitted
 
 
@@ -91,6 +105,144 @@ def name_jitted_functions() -> None:
         return f"<PjitFunction of {self._f!r}>"
     Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
     type.__setattr__(Jitted, "__repr__", text)
+
+
+def debug_info(traced_for: str, fun: Callable[..., Any], args: Sequence[Any],
+               kwargs: dict[str, Any], **_: Any) -> DebugInfo:
+    """Return which function is traced, for what, and the names of its arguments.
+
+    >>> debug_info("jit", lambda x, y: x, (1, {"a": 2}), {}).arg_names
+    ('x', "y['a']")
+    """
+    code = getattr(fun, "__code__", None)
+    at = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+    names = tuple([argument_name(fun, path) for path in
+                   tree.paths(tree.structure((tuple(args), kwargs)))])
+    return DebugInfo(traced_for, f"{function_name(fun)}{at}", names, None)
+
+
+def flatten_axes(name: str, treedef: tree.TreeDef, axis_tree: Any, **_: Any) -> list[Any]:
+    """Return the leaves of a prefix tree, in which None is a leaf, for all leaves of a structure.
+
+    >>> flatten_axes("in_axes", tree.structure((1, (2, 3))), (0, None))
+    [0, None, None]
+    """
+    full = treedef.unflatten([0] * treedef.num_leaves)
+    out: list[Any] = []
+
+    def add(axis: Any, part: Any) -> None:
+        out.extend([axis] * tree.structure(part).num_leaves)
+    try:
+        tree.map(add, axis_tree, full, is_leaf=lambda x: x is None)
+    except PytreeError as error:
+        raise ArgumentError(f"{name}: expected a prefix of {treedef}, got {axis_tree}",
+                            hint=error.hint) from None
+    return out
+
+
+def donation_vector(donate_argnums: Sequence[int], donate_argnames: Sequence[str],
+                    in_tree: tree.TreeDef, kws: bool = True) -> tuple[bool, ...]:
+    """Return which leaves of (args, kwargs) are donated.
+
+    >>> donation_vector((0,), ("k",), tree.structure(((1, 2), {"k": 3})))
+    (True, False, True)
+    """
+    args, kwargs = in_tree.unflatten([0] * in_tree.num_leaves)
+    donated = [i in donate_argnums for i, x in enumerate(args) for _ in tree.leaves(x)]
+    return (*donated, *[k in donate_argnames for k, x in sorted(kwargs.items())
+                        for _ in tree.leaves(x)])
+
+
+def resolve_kwargs(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+                   ) -> tuple[Any, ...]:
+    """Return all arguments of a call by position, with defaults.
+
+    >>> resolve_kwargs(lambda x, y=2, z=3: x, (1,), {"z": 4})
+    (1, 2, 4)
+    """
+    bound = inspect.signature(fun).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"keyword arguments could not be resolved to positions: {bound.kwargs}")
+    return bound.args
+
+
+def weakref_lru_cache(f: Callable[..., Any] | None = None, *, maxsize: int | None = 2048, **_: Any
+                      ) -> Any:
+    """Cache a function by its arguments, without keeping the first one alive.
+
+    >>> class Model: pass
+    >>> double = weakref_lru_cache(lambda model, x: 2 * x)
+    >>> model = Model(); double(model, 2), double(model, 2), double.cache_info().hits
+    (4, 4, 1)
+    """
+    if f is None:
+        return functools.partial(weakref_lru_cache, maxsize=maxsize)
+    function = f
+    caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+    counts = {"hits": 0, "misses": 0}
+
+    @functools.wraps(function)
+    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = caches.setdefault(first, {})
+        key = args, tuple(sorted(kwargs.items()))
+        counts["hits" if key in rows else "misses"] += 1
+        if key not in rows:
+            if maxsize is not None and len(rows) >= maxsize:
+                rows.pop(next(iter(rows)))
+            rows[key] = function(first, *args, **kwargs)
+        return rows[key]
+
+    vars(call).update(
+        cache_info=lambda: SimpleNamespace(**counts, maxsize=maxsize,
+                                           currsize=sum(map(len, caches.values()))),
+        cache_clear=caches.clear)
+    return call
+
+
+def is_constant_shape(shape: Sequence[Any]) -> bool:
+    """Return whether all lengths are ints."""
+    return all(isinstance(n, int) for n in shape)
+
+
+def lattice_result_type(*args: Any) -> tuple[Any, bool]:
+    """Return the dtype that values promote to, and whether it is weak.
+
+    >>> lattice_result_type(1, 2.0)
+    (dtype('float32'), True)
+    """
+    return result_type(*args), all(getattr(asarray(x), "weak_type", False) for x in args)
+
+
+class ComputeOn(contextlib.ContextDecorator):
+    """``compute_on``: a block or a function on another kind of memory; there is one kind here.
+
+    Args:
+        where: "device_host" and the like.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> ComputeOn:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End the block."""
+
+
+CORE = {
+    "max_dim": lengths.maximum,
+    "min_dim": lengths.minimum,
+    "canonicalize_shape": lambda shape, context="": normalize_shape(shape),
+    "definitely_equal": lambda m, n: bool(m is n or m == n),
+    "definitely_equal_shape": lambda s, t: len(s) == len(t) and all(map(operator.eq, s, t)),
+    "dimension_as_value": lambda n: asarray(n),
+    "is_concrete": lambda x: not isinstance(x, Tracer),
+    "is_constant_dim": lambda n: isinstance(n, int),
+    "is_constant_shape": is_constant_shape,
+    "is_empty_shape": lambda shape: any(isinstance(n, int) and n == 0 for n in shape),
+}
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0

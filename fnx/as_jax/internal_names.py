@@ -44,7 +44,7 @@ from fnx.core.array.pytree_registry import (
 from fnx.core.array.tree import TreeDef
 from fnx.core.ir.low_precision import ml_dtypes
 from fnx.core.scope import scope
-from fnx.experimental import pallas
+from fnx.experimental import checkify, pallas
 from fnx.extend import core as extend_core
 from fnx.jaxprs import stablehlo
 from fnx.sharding import (
@@ -115,12 +115,13 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
     "jax._src.traceback_util": _frames,
-    "jax._src.core": {"trace_state_clean": lambda: not scope.is_open(),
+    "jax._src.core": {**core_helpers.CORE, "trace_state_clean": lambda: not scope.is_open(),
                       "extend_axis_env_nd": core_helpers.extend_axis_env_nd},
     "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore},
     "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
     "jax._src.config": source_helpers.Settings(),
-    "jax._src.util": source_helpers.HELPERS,
+    "jax._src.util": source_helpers.HELPERS | {
+        "weakref_lru_cache": core_helpers.weakref_lru_cache},
     "jax._src.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
     **{f"jax._src.lib.{name}": _NO_NAMES for name in ("xla_client", "pytree", "mlir.ir")},
     "jax._src.lib._jax": {"pytree": SimpleNamespace(
@@ -128,9 +129,15 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         DictKey=DictKey, SequenceKey=SequenceKey, GetAttrKey=GetAttrKey,
         FlattenedIndexKey=FlattenedIndexKey)},
     "jax._src.dtypes": {
+        "is_weakly_typed": lambda x: asarray(x).weak_type,
+        "lattice_result_type": core_helpers.lattice_result_type,
         **{t: getattr(ml_dtypes(), t) for t in dir(ml_dtypes()) if t.startswith(("float", "int"))},
         "bool_": np.bool_, "int_": np.int64, "uint": np.uint64, "float_": np.float64,
         "complex_": np.complex128},
+    "jax._src.checkify": {
+        **{n: getattr(checkify, n) for n in ("Error", "NaNError", "OOBError", "FailedCheckError",
+                                             "DivisionByZeroError", "JaxRuntimeError")},
+        "JaxException": checkify.ErrorCategory},
     "jax._src.custom_derivatives": {"SymbolicZero": SymbolicZero},
     "jax._src.sharding_impls": {
         "Mesh": Mesh, "NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec,
@@ -147,12 +154,16 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax.extend.linear_util": {n: getattr(linear_util, n) for n in linear_util.__all__},
     "jax.extend.source_info_util": {"register_exclusion": ignore,
                                     "summarize": core_helpers.summarize},
-    "jax.api_util": {"debug_info": ignore,
+    "jax.experimental.compute_on": {"compute_on": core_helpers.ComputeOn},
+    "jax.api_util": {"debug_info": core_helpers.debug_info,
+                     "flatten_axes": core_helpers.flatten_axes,
+                     "donation_vector": core_helpers.donation_vector,
                      "shaped_abstractify": core_helpers.shaped_abstractify,
                      "flatten_fun": linear_util.flatten_fun,
                      "flatten_fun_nokwargs": linear_util.flatten_fun_nokwargs,
                      "safe_map": source_helpers.safe_map},
     "jax._src.api_util": {
+        "resolve_kwargs": core_helpers.resolve_kwargs,
         "flatten_fun": linear_util.flatten_fun,
         "infer_argnums_and_argnames": linear_util.infer_argnums_and_argnames},
     "jax.interpreters.xla": {"canonicalize_dtype_handlers": {np.ndarray: asarray}},

@@ -59,7 +59,7 @@ class JaxRuntimeError(FnxError, ValueError):
         return self.message
 
 
-class ErrorCategory:
+class ErrorCategory(Exception):
     """A kind of check: the elements of the sets below."""
 
 
@@ -96,11 +96,13 @@ class Check(Record):
         text: the message, a format string.
         payload: the tree of its arguments, ``(args, kwargs)``.
         types: (shape, dtype) of their leaves.
+        category: what kind of check it is.
     """
 
     text: str
     payload: tree.TreeDef
     types: tuple[tuple[tuple[int, ...], Any], ...]
+    category: type[ErrorCategory] = FailedCheckError
 
     def message(self, leaves: Sequence[Any]) -> str:
         """Return the message with values of the arguments."""
@@ -138,6 +140,17 @@ class Error:
                 where = f"at mapped index {', '.join(map(str, at))}: " if at else ""
                 lines.append(f"{where}{text}")
         return "\n".join(lines) or None
+
+    def get_exception(self) -> ErrorCategory | None:
+        """Return the failed check as an exception of its category, or None.
+
+        Returns:
+            A NaNError, DivisionByZeroError, OOBError or FailedCheckError, or None.
+
+        >>> init_error.get_exception()
+        """
+        failed = [int(code) for code in np.ravel(np.asarray(self.code)) if code]
+        return self.checks[failed[0] - 1].category(self.get()) if failed else None
 
     def throw(self) -> None:
         """Raise if a check failed.
@@ -235,7 +248,7 @@ class _Checker(Watcher):
                     place = f" at {format_location(loc)}" if loc else ""
                     leaves, structure = tree.flatten((values, {}))
                     self.record(Array(fails), Check(f"{text}{place}", structure, tuple(
-                        [(x.shape, x._dtype) for x in leaves])), leaves)
+                        [(x.shape, x._dtype) for x in leaves]), category), leaves)
 
 
 def _any(x: UOp) -> UOp:
