@@ -30,7 +30,7 @@ from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.bounds_checks import NO_FAULT, access_faults
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import Composite, UOp, creation_mark, toposort
+from fnx.core.ir.uop import Composite, UOp, creation_mark, current_loc, toposort
 from fnx.core.scope import scope
 from fnx.core.support.errors import (
     ArgumentError,
@@ -224,6 +224,15 @@ class _Checker(Watcher):
         self.state.set((Array(build.where(first, build.const_like(code._node, number + 1),
                                           code._node)), new))
 
+    def on_static_index(self, i: int, axis: int, shape: Shape) -> None:
+        """Record an index that is known to be out of bounds."""
+        if OOBError in self.errors:
+            loc = current_loc.loc
+            place = f" at {format_location(loc)}" if loc else ""
+            text = _OUT_OF_BOUNDS.format(shape=shape, index=i, axis=axis, size=shape[axis])
+            self.record(Array(build.const(True, dtypes.bool_)), Check(
+                f"{text}{place}", tree.structure(((), {})), (), OOBError), ())
+
     def on_close(self, outs: Sequence[Array], since: int) -> None:
         """Check the operations of a trace: those that depend on its arguments; in the one of the
         call, all that are new."""
@@ -281,6 +290,10 @@ def _division_failures(node: UOp) -> Failures:
     return [(_any(build.eq(divisor, build.const_like(divisor, 0))), "division by zero", ())]
 
 
+_OUT_OF_BOUNDS = ("out-of-bounds indexing for array of shape {shape}: index {index} is out of "
+                  "bounds for axis {axis} with size {size}.")
+
+
 def _index_failures(node: UOp) -> Failures:
     if node.composite is not None and node.composite.name in _DYNAMIC_SLICES:
         return _slice_failures(node.composite)
@@ -291,8 +304,8 @@ def _index_failures(node: UOp) -> Failures:
 
 
 def _index_failure(shape: Shape, axis: int, failed: UOp, index: UOp) -> Failure:
-    return failed, (f"out-of-bounds indexing for array of shape {shape}: index {{}} is out of "
-                    f"bounds for axis {axis} with size {shape[axis]}."), (Array(index),)
+    text = _OUT_OF_BOUNDS.format(shape=shape, index="{}", axis=axis, size=shape[axis])
+    return failed, text, (Array(index),)
 
 
 _DYNAMIC_SLICES = "dynamic_slice", "dynamic_update_slice"

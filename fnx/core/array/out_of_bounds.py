@@ -12,7 +12,7 @@ from fnx.core.ir import build
 from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
-from fnx.core.scope import storage
+from fnx.core.scope import scope, storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import OutOfBoundsError, OutOfBoundsWarning, warn
 
@@ -42,6 +42,8 @@ class OutOfBoundsPolicy:
         if config.check_index or not n:
             raise OutOfBoundsError(message, hint="use an index inside the axis" if n else
                                    "check x.size first")
+        for watcher in scope.thread_state.watchers[::-1]:
+            watcher.on_static_index(i, axis, shape)
         if self._warning_text:
             text = f"{message}: {self._warning_text}, as in JAX. Use an index inside the axis, " \
                 "or say what you mean with x.at[...].get(mode=...) or .set(mode=...); " \

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from fnx.core.array import tree
 from fnx.core.array.abstract_values import AbstractValue
 from fnx.core.array.array import Array
+from fnx.core.ir.ops import Shape
 from fnx.core.scope import scope
 from fnx.core.support.errors import LeakedTracerError
 
@@ -166,6 +167,9 @@ class Watcher:
 
     def on_close(self, outs: Sequence[Array], since: int) -> None:
         """See the results of a trace before it is closed; nodes from ``since`` on are its own."""
+
+    def on_static_index(self, i: int, axis: int, shape: Shape) -> None:
+        """See an index that is known, and out of bounds."""
 
 
 def show_to_watchers(out: Any) -> None:
