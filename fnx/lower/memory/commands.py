@@ -253,12 +253,23 @@ def plan_memory(launches_in: Launches) -> Launches:
     """Decide which nodes share a buffer, and assign memory to intermediate values: that of results
     before they are written, else the arena. Launches change their order if the arena is smaller."""
     planned = _plan_memory(launches_in)
-    if planned.arena < REORDERED_BYTES:
-        return planned
+    if planned.arena < REORDERED_BYTES or any(map(_has_callbacks, launches_in.launches)):
+        return planned  # the order around collectives is that of overlap_collectives.py
     ordered = free_early(launches_in.launches, launches_in.outs, launches_in.carried)
     if ordered is launches_in.launches:
         return planned
     return min(planned, _plan_memory(launches_in.replace(launches=ordered)), key=_bytes_in_use)
+
+
+def _has_callbacks(launch: LaunchKind) -> bool:
+    """Whether a launch calls the host, as collectives do."""
+    if isinstance(launch, Launch):
+        return launch.kernel.op is ops.CALLBACK
+    blocks = launch.blocks if isinstance(launch, BranchLaunch) else \
+        (launch.block,) if isinstance(launch, CallLaunch) else \
+        (launch.body,) if launch.test is None else (launch.test, launch.body)
+    return any(e.src[0].op is ops.CALLBACK
+               for block in blocks for e in accessors.all_execs(block.commands))
 
 
 def _bytes_in_use(planned: Launches) -> int:

@@ -38,8 +38,8 @@ def free_early(launches: Sequence[LaunchT], outs: Sequence[UOp],
             is written, so that this may take its memory.
     """
     steps = adjacent_launches(launches)
-    uses = [set(step.uses) for step in steps]
-    writes = [set(step.writes) for step in steps]
+    uses = [tuple(dict.fromkeys(step.uses)) for step in steps]
+    writes = [tuple(dict.fromkeys(step.writes)) for step in steps]
     sizes = {node: size_of(node) for used in uses for node in used
              if node.op is not ops.PARAM and node not in outs}
     order = _order(uses, writes, _dependences(steps, outs, carried), sizes)

@@ -56,6 +56,18 @@ def test_activations_are_not_kept_for_the_gradients_of_all_weights() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_what_calls_the_host_stays_in_order() -> None:
+    """Processes start their collectives in one order."""
+    def step(layers: list[Any], x: Any, t: Any) -> list[Any]:
+        shape = fnx.ShapeDtypeStruct(x.shape, x.dtype)
+        return train(layers, fnx.pure_callback(lambda x: x, shape, x), t)
+    x = np.ones((512, 128), np.float32)
+    layers = [(np.ones((128, 128), np.float32), np.zeros(128, np.float32)) for _ in range(8)]
+    t = np.float32(3)
+    assert fnx.jit(step).lower(layers, x, t).arena > fnx.jit(train).lower(layers, x, t).arena + \
+        2 * x.nbytes
+
+
 def test_carried_results_are_written_in_place() -> None:
     """A result that takes the memory of a parameter is written after what reads that."""
     n = 1 << 16
