@@ -102,7 +102,10 @@ def summarize(source_info: SourceInfo, num_frames: int = 1) -> str:
 def name_jitted_functions() -> None:
     """Give jitted functions the class name of JAX, by which libraries find them, and its text."""
     def text(self: Jitted[..., Any]) -> str:
-        return f"<PjitFunction of {self._f!r}>"
+        try:
+            return f"<PjitFunction of {self._f!r}>"
+        except Exception:  # of a __repr__ of the user's
+            return f"<PjitFunction of {self._name}>"
     Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
     type.__setattr__(Jitted, "__repr__", text)
 
