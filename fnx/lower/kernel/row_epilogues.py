@@ -53,7 +53,8 @@ _UNSUPPORTED = frozenset({ops.STAGE, ops.LOOP, ops.CARRY})
 
 def _row_range(kernel: UOp, rows: list[UOp]) -> UOp | None:
     """Return the innermost range of the results, if all reductions are of contiguous rows along
-    it, and not all are short."""
+    it, and not all are short. Rows that several results read, as of distances, are no such rows:
+    lanes go along the results, which share what they read (schedule/multi_row.py)."""
     range_of = {r.arg.id: r for r in kernel.src[0].ranges}
     result_ranges = [range_of[i] for i in kernel.arg.order if i in range_of]
     if not rows or not result_ranges:
@@ -66,7 +67,8 @@ def _row_range(kernel: UOp, rows: list[UOp]) -> UOp | None:
     for reduction in rows:
         loads = [n for n in leaf_loads(value(reduction)) if r in n.ranges]
         contiguous = [n for n in loads if any(stride(n, c) == 1 for c in bound_ranges(reduction))]
-        if not contiguous or any(stride(n, r) == 1 for n in loads):
+        if not contiguous or any(stride(n, r) == 1 for n in loads) or \
+                not all(n.ranges.issuperset(result_ranges) for n in contiguous):
             return None
     return r
 

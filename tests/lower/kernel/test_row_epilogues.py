@@ -9,7 +9,10 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
 from fnx.core.support.config import override
+from tests.lower.steps import AVX512, tiled_kernels
 
 RNG = np.random.default_rng(0)
 
@@ -47,3 +50,14 @@ def test_short_rows_have_no_stage() -> None:
     def f(x: Any) -> Any:
         return jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1))
     assert "local0" not in fnx.jit(f).lower(RNG.normal(size=(100, 4))).text("kernels")
+
+
+def test_rows_of_distances_are_not_staged() -> None:
+    """Each row is read for many results: lanes go along these, and several rows share reads."""
+    def f(a: jnp.ndarray, b: jnp.ndarray) -> jnp.ndarray:
+        return jnp.exp(-((a[:, None] - b[None]) ** 2).sum(-1))
+    graph = fnx.jit(f).lower(jnp.ones((512, 16)), jnp.ones((512, 16))).graph
+    kernel, = [k for k in tiled_kernels(graph, AVX512)
+               if any(n.op is ops.REDUCE for n in toposort([k]))]
+    assert not any(n.op is ops.STAGE and n.src[0].op is ops.REDUCE for n in toposort([kernel]))
+    assert any(r.arg.kind == "UNROLL" for r in kernel.src[0].ranges)
