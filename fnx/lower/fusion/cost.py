@@ -49,6 +49,7 @@ from fnx.lower.fusion.group import (
     are_full,
     common_prefix,
     is_misaligned,
+    loops_of,
     overlaps,
 )
 from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
@@ -421,15 +422,23 @@ def can_reduce_all_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp
 
 
 def reads_across(reduction: UOp, group: Group, contractions: Collection[UOp]) -> bool:
-    """Whether a group reduces the same large buffer along other axes: one of both would be read
-    across its rows."""
+    """Whether a group reduces the rows of a matrix and the columns of the same or of another one,
+    and lanes along the results would read one of both across its rows."""
     x = reduction.src[0]
-    if nbytes(x) < UNCACHED_BYTES or not any(
-            n.op is ops.REDUCE and n.src[0] is x and n.arg.axes != reduction.arg.axes
-            for n in group.inside):
-        return False
-    recompute_set = find_recompute_set(x, contractions)
-    return recompute_set is None or not is_profitable(x, recompute_set.weight, 2, 2)
+    others = [n for n in group.inside if n.op is ops.REDUCE and n is not reduction]
+    if any(n.src[0] is x and n.arg.axes != reduction.arg.axes for n in others) \
+            and nbytes(x) >= UNCACHED_BYTES:
+        recompute_set = find_recompute_set(x, contractions)
+        return recompute_set is None or not is_profitable(x, recompute_set.weight, 2, 2)
+    return any(_is_worth_kernel(reduction, n) and {True, False} == {
+        _reduces_rows(reduction), _reduces_rows(n)} for n in others)
+
+
+def _is_worth_kernel(one: UOp, other: UOp) -> bool:
+    """Whether to read one of two matrices across its rows takes longer than another kernel."""
+    elements = min([math.prod(n.src[0].shape) for n in (one, other)])
+    return one.shape == other.shape and \
+        elements * STRIDED_COST[ops.LOAD] > KERNEL_CYCLES + 2 * transfer_cycles(one)
 
 
 def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
@@ -437,29 +446,28 @@ def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
     elements than these, or of rows: then what it reads is transposed."""
     space = math.prod(group.space)
     return space > MAX_SINGLE_ROW and group.run_length(index) == 1 and (
-        math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction))
+        math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction) is True)
 
 
-def _reduces_rows(reduction: UOp) -> bool:
+def _reduces_rows(reduction: UOp) -> bool | None:
     """Whether a REDUCE is along the rows of all matrices that it is computed from element by
-    element, however they are permuted. False if that takes a long search."""
+    element, however they are permuted; False: across the rows of all. None if there are none, or
+    both kinds, or if that takes a long search."""
     x = reduction.src[0]
     index = identity_index(x.shape)
     reduced = {index[a] for a in reduction.arg.axes}
     queue, visited = [(x, index)], {(x, index)}
-    is_any = False
+    kinds = set[bool]()
     for n, at in queue:  # grows
         if n.op.kind in ("elementwise", "movement"):
             operands = {(s, source_index(n, i, at)): None for i, s in enumerate(n.src)}
             queue += [operand for operand in operands if operand not in visited]
             visited.update(operands)
-        elif len(tokens := squeeze(at)) > 1:
-            if tokens[-1] not in reduced:
-                return False
-            is_any = True
-        if len(queue) > MAX_SEARCH:
-            return False
-    return is_any
+        elif len(loops_of(at)) > 1:  # not one row of a matrix
+            kinds.add(squeeze(at)[-1] in reduced)
+        if len(queue) > MAX_SEARCH or len(kinds) > 1:
+            return None
+    return next(iter(kinds), None)
 
 
 def needs_rows(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, RecomputeCost]) -> bool:

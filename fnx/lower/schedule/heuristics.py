@@ -114,10 +114,11 @@ class LoopPlan:
         # a stage is filled in each iteration of its free ranges, so these stay loops
         self.stage_ranges = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free_ranges]
-        self.statements = [StatementCost(n, bound_ranges(n), target.permute_bytes)
-                           for n in closing] + \
-            [StatementCost(s, [r for r in self.ranges if r in s.ranges and r not in free_ranges],
-                           target.permute_bytes) for s in kernel.src]
+        self.statements = [
+            StatementCost(n, ranges, target.permute_bytes, target.l1) for n, ranges in (
+                *[(n, bound_ranges(n)) for n in closing],
+                *[(s, [r for r in self.ranges if r in s.ranges and r not in free_ranges])
+                  for s in kernel.src])]
         # reductions inside loops of other reductions: a node may depend on ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in bound_ranges(n)}
         self.nested_reductions = [n for n in closing

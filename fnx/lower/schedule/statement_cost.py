@@ -10,9 +10,23 @@ from collections.abc import Collection, Iterable
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.accessors import bound_ranges
 from fnx.core.ir.uop import UOp, toposort
-from fnx.lower.analysis.tuning import CHUNK_WORK, PAIR_LANE_COST, STRIDED_COST, TRANSPOSED_COST
-from fnx.lower.analysis.workload import extent, is_static, iteration_ranges, stride, volume
+from fnx.lower.analysis.tuning import (
+    CHUNK_WORK,
+    PAIR_LANE_COST,
+    STRIDED_COST,
+    STRIDED_LANE_CYCLES,
+    TRANSPOSED_COST,
+)
+from fnx.lower.analysis.workload import (
+    UNKNOWN_STRIDE,
+    extent,
+    is_static,
+    iteration_ranges,
+    stride,
+    volume,
+)
 from fnx.lower.emit.shuffles import MAX_STRIDE, can_transpose
+from fnx.lower.schedule.footprint import footprint
 from fnx.lower.schedule.small_inner_dim import crosses_rows, small_reduction_range
 
 BLOCK_SIDE = 16  # side of a transposed block: a cache line of float32
@@ -21,13 +35,14 @@ UNROLL = 4
 
 class StatementCost:
     """A STORE, STAGE, REDUCE or LOOP: the nodes computed for it, and its own ranges. One shuffle
-    instruction permutes lanes of elements of at least ``permuted`` bytes."""
+    instruction permutes lanes of elements of at least ``permuted`` bytes; ``cache``: the bytes of
+    the nearest cache."""
 
     __slots__ = ("nodes", "own_ranges", "loops", "node_counts", "is_large_map", "folded",
-                 "pair_results", "permuted")
+                 "pair_results", "permuted", "cache")
 
-    def __init__(self, node: UOp, own_ranges: Iterable[UOp], permuted: int = 1) -> None:
-        self.permuted = permuted
+    def __init__(self, node: UOp, own_ranges: Iterable[UOp], permuted: int, cache: int) -> None:
+        self.permuted, self.cache = permuted, cache
         roots = node.src if node.op in (ops.STORE, ops.LOOP) else node.src[:1]
         below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.LOOP))
         self.nodes, self.own_ranges = [*below, node], list(own_ranges)
@@ -76,8 +91,19 @@ class StatementCost:
                 or self.transposes_load(n, lane, lanes):
             return count * TRANSPOSED_COST * self._block_padding(n)
         if n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
-            return count * STRIDED_COST[n.op]
+            waits = STRIDED_LANE_CYCLES if self._loses_lines(n, lane, lanes) else 0
+            return count * (STRIDED_COST[n.op] + waits)
         return count * (-(-extent(lane) // lanes) / extent(lane))
+
+    def _loses_lines(self, access: UOp, lane: UOp, lanes: int) -> bool:
+        """Return whether the lines of strided lanes, of which a loop reads neighboring elements
+        next, leave the cache before: rows a power of two apart share a few places."""
+        step, size = abs(stride(access, lane)), accessors.index_node(access).dtype.itemsize
+        if step % UNKNOWN_STRIDE == 0 or not is_static(lane):
+            return False
+        touched = footprint([(step * size, min(extent(lane), UNROLL * lanes))], size)
+        return touched.occupied(self.cache) > self.cache and any(
+            abs(stride(access, r)) == 1 for r in access.ranges if r is not lane)
 
     def _block_padding(self, access: UOp) -> float:
         """Return how many times its elements the blocks of an access have, along the contiguous

@@ -18,6 +18,7 @@ from fnx.backends.device.base import get_device
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
+from fnx.core.support.config import override
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline
@@ -226,16 +227,19 @@ def test_equal_sums_are_computed_once() -> None:
     np.testing.assert_allclose(fnx.jit(both)(t, g), np.full((300, 300), 2 * (75 - 1.0)), rtol=1e-5)
 
 
-def test_sums_of_a_large_value_along_both_axes_have_a_kernel_each() -> None:
-    """In one kernel one of both would be read across its rows; small values are in the cache."""
-    def f(x: Any, w: Any) -> Any:
-        terms = jnp.tanh(x) * w
-        return jnp.cos(terms.sum(0) - terms.sum(1))
-
-    for n, sums in ((1200, 2), (100, 1)):
-        x = np.ones((n, n), np.float32)
+@pytest.mark.parametrize("f", [
+    lambda x, w: jnp.cos((jnp.tanh(x) * w).sum(0) - (jnp.tanh(x) * w).sum(1)),
+    lambda x, w: x.sum(0) + w.sum(1), lambda x, w: x.max(0) * jnp.exp(w.sum(1)),
+    lambda x, w: x @ w[0] + w[0] @ x], ids=["terms", "sums", "max", "vectors"])
+def test_sums_along_rows_and_columns_have_a_kernel_each(f: Any) -> None:
+    """In one kernel one of both would be read across its rows; tiny ones are faster together."""
+    for n, together in ((1200, False), (100, False), (16, True)):
+        x = np.random.default_rng(n).standard_normal((n, n)).astype("float32")
         kernels = fnx.jit(f).lower(x, x).kernels
-        assert sum("reduce" in k.name for k in kernels) == sums
+        assert (sum("map" not in k.name for k in kernels) == 1) == together
+        with override(device="interp"):
+            wanted = fnx.jit(f)(x, x)
+        np.testing.assert_allclose(fnx.jit(f)(x, x), wanted, rtol=1e-4, atol=1e-3)
 
 
 def test_weights_of_recomputed_terms_are_written_once() -> None:

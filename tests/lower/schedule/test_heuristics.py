@@ -22,6 +22,7 @@ from fnx.core.levels.interp import run_kernel
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.analysis.workload import stride
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.pipeline import lower
@@ -576,3 +577,14 @@ def test_a_few_lanes_of_results_are_several_chains(width: int, rows: int) -> Non
     graph = fnx.jit(lambda x: x.sum(1)).lower(jnp.ones((300, 400, width))).graph
     unrolled, = unrolled_stores(graph, AVX512)
     assert (rows if rows > 1 else 4) in unrolled
+
+
+def test_lanes_do_not_cross_rows_that_share_their_places_in_a_cache() -> None:
+    """Rows of 4 KB: a line that one lane reads is gone before its next element is read."""
+    def f(g: Any, b: Any) -> Any:
+        terms = g[:, :, None] * (b[:, None] - b[None])
+        return terms.sum(1) - terms.sum(0)
+    graph = fnx.jit(f).lower(jnp.ones((1024, 1024)), jnp.ones((1024, 4))).graph
+    strides = {stride(load, r) for k in tiled_kernels(graph, AVX512) for load in toposort([k])
+               if load.op is ops.LOAD for r in load.ranges if r.arg.kind == "VEC"}
+    assert 1024 not in strides
