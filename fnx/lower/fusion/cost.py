@@ -455,7 +455,7 @@ def _reduces_rows(reduction: UOp) -> bool | None:
     both kinds, or if that takes a long search."""
     x = reduction.src[0]
     index = identity_index(x.shape)
-    reduced = {index[a] for a in reduction.arg.axes}
+    reduced = loops_of(tuple([index[a] for a in reduction.arg.axes]))
     queue, visited = [(x, index)], {(x, index)}
     kinds = set[bool]()
     for n, at in queue:  # grows
@@ -464,7 +464,7 @@ def _reduces_rows(reduction: UOp) -> bool | None:
             queue += [operand for operand in operands if operand not in visited]
             visited.update(operands)
         elif len(loops_of(at)) > 1:  # not one row of a matrix
-            kinds.add(squeeze(at)[-1] in reduced)
+            kinds.add(not reduced.isdisjoint(loops_of(squeeze(at)[-1:])))
         if len(queue) > MAX_SEARCH or len(kinds) > 1:
             return None
     return next(iter(kinds), None)
