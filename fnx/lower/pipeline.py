@@ -22,11 +22,11 @@ reports to ``on_pass``.
 'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real select_from_sort
 sort_by_network plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
 select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel fold_transposes
-fold_comparisons one_hot_to_gather fuse_argreduce attention split_reduction
-split_concat_by_buffer_limit unique_results kernelize ranges fold_slices promote_to_compute_dtype
-hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues runtime_extents
-canonicalize choose tile split_global overlap_collectives memory commands loop_kernels
-guarded_commands'
+fold_comparisons one_hot_to_gather fuse_argreduce attention push_reduce_through_reshape
+split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
+promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues
+runtime_extents canonicalize choose tile split_global overlap_collectives memory commands
+loop_kernels guarded_commands'
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ from fnx.lower.tensor.fold_comparisons import BOOLEAN_RULES, fold_comparisons
 from fnx.lower.tensor.fuse_argreduce import fuse_argreduce
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.one_hot_to_gather import one_hot_to_gather
+from fnx.lower.tensor.push_reduce_through_reshape import push_reduce_through_reshape
 from fnx.lower.tensor.simplify import RULES, simplify
 from fnx.lower.tensor.split_concat_by_buffer_limit import split_concat_by_buffer_limit
 from fnx.lower.tensor.split_reduction import split_reduction
@@ -250,6 +251,8 @@ REDUCE_OPS = frozenset({ops.REDUCE})
 SELECT_OPS = frozenset({ops.WHERE})
 
 POST_ATTENTION_PASSES = (
+    Pass("push_reduce_through_reshape", lift_to_bodies(push_reduce_through_reshape), "tensor",
+         "tensor", features=REDUCE_OPS),
     Pass("split_reduction", lift_to_bodies(split_reduction), "tensor", "tensor",
          features=REDUCE_OPS, takes_target=True),
     Pass("split_concat_by_buffer_limit", lift_to_bodies(split_concat_by_buffer_limit),

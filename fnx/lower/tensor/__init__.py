@@ -4,6 +4,7 @@
   loops take as they are; fuse_argreduce.py makes one reduction of ARG_PAIRs of them, so their
   operand is read, or computed, once.
 - STOP_GRADIENT is an identity whose derivative rule is zero; lowering looks through it.
+- A sum over axes that a reshape joins is one over these axes (push_reduce_through_reshape.py).
 - A long reduction with few results, or a long chain of additions across rows, is split by the shape
   alone (split_reduction.py); so is the sum of a product of few rows, or whose factors are read
   across it from beyond the L2 cache (split_k.py). Within such a chunk a schedule splits long
