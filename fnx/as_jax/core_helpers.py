@@ -23,6 +23,7 @@ from fnx.core.array.abstract_values import ShapedArray, Tracer, get_aval
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.axes import normalize_shape
+from fnx.core.ir.cache import memos_of
 from fnx.core.rewriting import lengths
 from fnx.core.scope import scope
 from fnx.core.support.errors import (
@@ -181,13 +182,18 @@ def weakref_lru_cache(f: Callable[..., Any] | None = None, *, maxsize: int | Non
     """
     if f is None:
         return functools.partial(weakref_lru_cache, maxsize=maxsize)
-    function = f
-    caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+    function, name = f, object()  # under which the table of each first argument has its results
+    owners: weakref.WeakSet[Any] = weakref.WeakSet()
     counts = {"hits": 0, "misses": 0}
+
+    def cache_clear() -> None:
+        for owner in owners:
+            memos_of(owner).pop(name, None)
 
     @functools.wraps(function)
     def call(first: Any, *args: Any, **kwargs: Any) -> Any:
-        rows = caches.setdefault(first, {})
+        owners.add(first)
+        rows = memos_of(first).setdefault(name, {})
         key = args, tuple(sorted(kwargs.items()))
         counts["hits" if key in rows else "misses"] += 1
         if key not in rows:
@@ -197,9 +203,10 @@ def weakref_lru_cache(f: Callable[..., Any] | None = None, *, maxsize: int | Non
         return rows[key]
 
     vars(call).update(
-        cache_info=lambda: SimpleNamespace(**counts, maxsize=maxsize,
-                                           currsize=sum(map(len, caches.values()))),
-        cache_clear=caches.clear)
+        cache_info=lambda: SimpleNamespace(
+            **counts, maxsize=maxsize,
+            currsize=sum([len(memos_of(owner).get(name, ())) for owner in owners])),
+        cache_clear=cache_clear)
     return call
 
 

@@ -115,7 +115,7 @@ def test_texts_and_costs() -> None:
     assert "kernel " in compiled.as_text()
     assert type(lowered.compiler_ir()) is UOp
     for call in (lambda: lowered.compiler_ir("chlo"), lambda: lowered.as_text("llhlo"),
-                 lambda: lowered.compile({"xla_flag": 1})):
+                 lambda: lowered.compile({"flag": 1})):
         with pytest.raises(ArgumentError):
             call()
 
