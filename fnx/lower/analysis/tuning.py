@@ -62,7 +62,8 @@ CHOICE_INSTRUCTIONS = _number(
     "CHOICE_INSTRUCTIONS", 2, "instructions", "to compare an index and choose a scalar", _MODEL)
 
 WORTHWHILE_RATIO = _number(
-    "WORTHWHILE_RATIO", 0.9, "ratio", "of predicted instructions, up to which longer code pays",
+    "WORTHWHILE_RATIO", 0.9, "ratio",
+    "of predicted work to that without it, up to which a fusion or longer code pays",
     "python -m tests.attack.regret")
 
 LONG_BODY = _number(

@@ -28,6 +28,7 @@ from fnx.core.support.errors import SpecError
 from fnx.core.support.target import Target
 from fnx.lower.analysis import workload
 from fnx.lower.analysis.conditions import INEQUALITIES
+from fnx.lower.analysis.tuning import WORTHWHILE_RATIO
 from fnx.lower.attention.reassociate_sums import ReassociatedSum, reassociate_sum
 from fnx.lower.attention.region import AttentionRegion, RegionAnalysis, RegionReduce, find_regions
 from fnx.lower.attention.region_kernel import ReduceKernel, RegionKernel
@@ -219,9 +220,11 @@ def _check_rows(region: AttentionRegion, blocks: Sequence[RegionKernel | Reassoc
 
 def _check_price(facts: RegionAnalysis, region: AttentionRegion, built: Sequence[ReduceKernel],
                  predict_time: PredictTime) -> None:
-    """Reject kernels that are slower than those that write the products."""
+    """Reject kernels that are not predicted to be faster than those that write the products, by
+    more than predictions err where it is about little memory."""
     tiled_time, written_time = map(predict_time, _isolate(facts, region, built))
-    if tiled_time > written_time * (LARGE_SLOWDOWN if _nbytes(region) >= LARGE_BYTES else 1.0):
+    limit = LARGE_SLOWDOWN if _nbytes(region) >= LARGE_BYTES else WORTHWHILE_RATIO
+    if tiled_time > written_time * limit:
         raise NotFusable(f"by blocks it is predicted to take {tiled_time / written_time:.2f} "
                          "times as long "
                          "as where its products are written")

@@ -620,3 +620,14 @@ def test_the_price_of_attention_does_not_touch_the_kernel_of_a_scan() -> None:
     args = arrays((N, 5), (N, 14), (N,))
     args[2] = np.clip(args[2], -0.9, 0.9)
     agree(f, args, "cpu")
+
+
+@pytest.mark.parametrize("ratio, taken", [(0.85, True), (0.95, False)])
+def test_blocks_are_taken_where_they_are_clearly_faster(
+        ratio: float, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_, "LARGE_BYTES", 1 << 40)
+    monkeypatch.setattr(pass_, "MIN_UNMASKED", 1)
+    times = iter([ratio, 1.0])
+    fn = simplify(inline(graph_of(by_einsum, OPERANDS[:3])))
+    tiled = tile_attention(fn, Target("cpu"), lambda _: next(times))
+    assert any(n.op is ops.KERNEL for n in toposort(tiled.src)) == taken
