@@ -191,9 +191,13 @@ class ContractionTiling:
 
     def is_cheaper_turned(self) -> bool:
         """Return whether lanes along the rows, which fill more of them, pay for strided stores.
-        Both factors can then be read in place, or the right one consists of windows."""
+        Both factors can then be read in place, or the left one is made of positions (a one-hot),
+        or the right one consists of windows."""
         rows, columns = volume(self.matmul.rows), extent(self.column)
-        is_free = self.unit is None and count_contiguous(self.matmul.left, self.matmul.rows)
+        is_free = self.unit is None and (
+            count_contiguous(self.matmul.left, self.matmul.rows) or
+            not any(stride(load, r) for load in leaf_loads(self.matmul.left)
+                    for r in self.matmul.rows))
         return bool(is_free or has_overlap(self.matmul.right)) and \
             self.depth / _lane_utilization(columns, self.tile.lanes) > \
             (self.depth + _STRIDED_STORE_COST) / _lane_utilization(rows, self.tile.lanes)

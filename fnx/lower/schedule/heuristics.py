@@ -250,8 +250,8 @@ class LoopPlan:
 
     def unroll_of(self, r: UOp, lanes: int, is_parallel: bool) -> int:
         """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
-        large, if the stages for so many columns would not fit the cache, or if too few blocks of
-        columns would be left for the workers."""
+        large, if the stages for so many columns, or the lines of so many strided lanes, would not
+        fit the cache, or if too few blocks of columns would be left for the workers."""
         count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE)
         vectors = -(-extent(r) // lanes)
         copies = volume([x for x in self.unrolled
@@ -265,7 +265,8 @@ class LoopPlan:
         min_blocks = _MIN_COLUMN_BLOCKS if is_parallel and is_reread else 1
         while unroll > 1 and (-(-vectors // unroll) * unroll > 1.15 * vectors
                               or stage_bytes * unroll > self.target.l2 // 4
-                              or vectors // unroll < min_blocks):
+                              or vectors // unroll < min_blocks
+                              or any(s.loses_lines(r, lanes * unroll) for s in self.statements)):
             unroll //= 2
         if self.unroll_and_jam is not None:
             return self.unroll_and_jam.vectors

@@ -95,13 +95,18 @@ class StatementCost:
             return count * (STRIDED_COST[n.op] + waits)
         return count * (-(-extent(lane) // lanes) / extent(lane))
 
+    def loses_lines(self, lane: UOp, lanes: int) -> bool:
+        """Return whether so many lanes are more than the lines of an access that a cache keeps."""
+        return any(self._loses_lines(n, lane, lanes) for n, _ in self.node_counts
+                   if n.op in STRIDED_COST and lane in n.ranges)
+
     def _loses_lines(self, access: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether the lines of strided lanes, of which a loop reads neighboring elements
         next, leave the cache before: rows a power of two apart share a few places."""
         step, size = abs(stride(access, lane)), accessors.index_node(access).dtype.itemsize
-        if step % UNKNOWN_STRIDE == 0 or not is_static(lane):
+        if step < 2 or step % UNKNOWN_STRIDE == 0 or not is_static(lane):
             return False
-        touched = footprint([(step * size, min(extent(lane), UNROLL * lanes))], size)
+        touched = footprint([(step * size, min(extent(lane), lanes))], size)
         return touched.occupied(self.cache) > self.cache and any(
             abs(stride(access, r)) == 1 for r in access.ranges if r is not lane)
 

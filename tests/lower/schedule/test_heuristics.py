@@ -588,3 +588,23 @@ def test_lanes_do_not_cross_rows_that_share_their_places_in_a_cache() -> None:
     strides = {stride(load, r) for k in tiled_kernels(graph, AVX512) for load in toposort([k])
                if load.op is ops.LOAD for r in load.ranges if r.arg.kind == "VEC"}
     assert 1024 not in strides
+
+
+def test_lanes_go_along_the_labels_of_a_transposed_one_hot() -> None:
+    """Whether a label is this row's is compared for a vector of rows, not for each of them."""
+    graph = fnx.jit(lambda i, x: fnx.nn.one_hot(i, 100).T @ x).lower(
+        jnp.arange(2000), jnp.ones((2000, 2))).graph
+    kernel, = [k for k in tiled_kernels(graph, AVX512) if k.arg.name.startswith("contract")]
+    assert any(n.op is ops.CMPEQ and any(r.arg.kind == "VEC" for r in n.ranges)
+               for n in toposort([kernel]))
+
+
+def test_strided_stores_are_of_no_more_lanes_than_a_cache_has_places() -> None:
+    graph = fnx.jit(lambda x: (x - x.mean(0)).T).lower(jnp.ones((512, 256))).graph
+    stores = [s for k in tiled_kernels(graph, AVX512) for s in k.src
+              if any(stride(s, r) == 512 for r in s.ranges)]
+    assert stores
+    for s in stores:
+        rows = [build.const_of(extent(r)) for r in s.ranges
+                if stride(s, r) % 512 == 0 and r.arg.kind in ("VEC", "UNROLL")]
+        assert math.prod(rows) <= 16
