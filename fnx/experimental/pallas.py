@@ -201,7 +201,7 @@ def align_to(x: int, a: int) -> int:
     >>> align_to(5, 4)
     8
     """
-    return -(-x // a) * a
+    return a * int(cdiv(x, a))
 
 
 def next_power_of_2(x: int) -> int:

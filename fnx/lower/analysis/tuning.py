@@ -70,6 +70,11 @@ LONG_BODY = _number(
     "LONG_BODY", 48, "instructions",
     "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)
 
+LONG_FILL_ELEMENTS = _number(
+    "LONG_FILL_ELEMENTS", 1 << 14, "elements",
+    "of a stage, from which vectors fill it although a block of rows is long code",
+    "python benchmarks/first_calls.py hessian_logreg mlp_step")
+
 # ---- sorts
 
 DIGIT_INSTRUCTIONS = _number(

@@ -430,8 +430,9 @@ def reads_across(reduction: UOp, group: Group, contractions: Collection[UOp]) ->
             and nbytes(x) >= UNCACHED_BYTES:
         recompute_set = find_recompute_set(x, contractions)
         return recompute_set is None or not is_profitable(x, recompute_set.weight, 2, 2)
-    return any(_is_worth_kernel(reduction, n) and {True, False} == {
-        _reduces_rows(reduction), _reduces_rows(n)} for n in others)
+    others = [n for n in others if _is_worth_kernel(reduction, n)]
+    along_rows = _reduces_rows(reduction) if others else None
+    return along_rows is not None and any(_reduces_rows(n) is (not along_rows) for n in others)
 
 
 def _is_worth_kernel(one: UOp, other: UOp) -> bool:

@@ -36,7 +36,7 @@ from fnx.core.support.range_kinds import LOOP_KINDS
 from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import name_of, quote_names
-from fnx.lower.analysis.tuning import CHUNK_WORK, LONG_BODY
+from fnx.lower.analysis.tuning import LONG_BODY, LONG_FILL_ELEMENTS
 from fnx.lower.analysis.workload import stride, volume
 
 _MAX_UNROLLED_FILL = 16
@@ -232,7 +232,7 @@ def _is_worth_long_code(staged: UOp) -> bool:
     is worth its compilation: for little work, or for many elements."""
     work = sum(n.op.cost for n in toposort([staged]) if n.op in ops.ELEMENTWISE
                and n.dtype is not dtypes.index)
-    return work * _MAX_UNROLLED_FILL <= 2 * LONG_BODY or volume(staged.ranges) >= CHUNK_WORK
+    return work * _MAX_UNROLLED_FILL <= 2 * LONG_BODY or volume(staged.ranges) >= LONG_FILL_ELEMENTS
 
 
 def _is_word_row(staged: UOp, r: UOp) -> bool:

@@ -38,13 +38,14 @@ def _push(node: UOp, x: UOp) -> UOp | None:
     """Return a REDUCE of x over the axes that reshapes join; None if there are no such ones."""
     if x.op is ops.ARG_PAIR or x.dtype.storage is not None:
         return None
+    if not _is_cheap(x):
+        return None
     nodes = toposort([x], stop=lambda n: n.op not in ops.ELEMENTWISE)
     joins = [n for n in nodes if n.op is ops.RESHAPE and underlying_const(n) is None]
     if not joins or any(n.op not in ops.ELEMENTWISE and n not in joins
                         and underlying_const(n) is None for n in nodes) or \
             len({n.src[0].shape for n in joins}) > 1 or \
-            all(n.src[0].op.kind not in ("movement", "elementwise") for n in joins) or \
-            sum(n.op.cost for n in nodes) > PROLOGUE_WEIGHT:
+            all(n.src[0].op.kind not in ("movement", "elementwise") for n in joins):
         return None
     shape = joins[0].src[0].shape
     runs = _joined_runs(shape, x.shape)
@@ -66,6 +67,20 @@ def _push(node: UOp, x: UOp) -> UOp | None:
         moved[n] = unjoined(n, tuple([moved[s] for s in n.src]) if n.op in ops.ELEMENTWISE
                             else n.src)
     return build.reshape(build.reduce(moved[x], node.arg.monoid, summed), node.shape)
+
+
+def _is_cheap(x: UOp) -> bool:
+    """Whether a value is little elementwise work; the search ends where it is not."""
+    stack, seen, work = [x], {x}, 0
+    while stack:
+        n = stack.pop()
+        if n.op in ops.ELEMENTWISE:
+            work += max(1, n.op.cost)
+            stack += [s for s in n.src if s not in seen]
+            seen.update(n.src)
+        if work > PROLOGUE_WEIGHT:
+            return False
+    return True
 
 
 def _joined_runs(shape: ops.Shape, joined: ops.Shape) -> list[list[int]] | None:

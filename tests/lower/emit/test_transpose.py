@@ -22,6 +22,7 @@ from fnx.lower.emit.shuffles import _network
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule
+from fnx.lower.schedule.staging import _is_worth_long_code
 from fnx.lower.schedule.tile import tile
 from tests.helpers import same_bits
 from tests.lower.machine import both, split
@@ -256,6 +257,31 @@ def test_a_factor_made_of_a_number_for_each_row_is_packed_by_vectors(factor, m, 
               if n.op is ops.STAGE]
     assert stages
     assert all(any(r.arg.kind == "VEC" for r in n.src[1:]) for n in stages)
+
+
+def test_long_work_on_many_elements_is_staged_by_vectors():
+    x, y = jnp.ones((4096, 64)), jnp.ones(4096)
+
+    def loss(w):
+        z = x @ w
+        return jnp.mean(jnp.logaddexp(0.0, z) - y * z)
+    graph = fnx.jit(fnx.hessian(loss)).lower(jnp.zeros(64)).graph
+    stages = [n for state in after_pass("vectorize_stage_fills", graph, AVX512)
+              for kernel in find_graphs(state) for n in toposort([kernel])
+              if n.op is ops.STAGE and any(s.op is ops.WHERE for s in toposort(n.src[:1]))]
+    assert stages
+    assert any(r.arg.kind == "VEC" for n in stages for r in n.src[1:])
+
+
+@pytest.mark.parametrize("rows,ops_in_chain,worth", [(16, 4, True), (16, 40, False),
+                                                     (4096, 40, True)])
+def test_long_code_of_a_fill_pays_for_many_elements(rows, ops_in_chain, worth):
+    """Sixteen rows of long work are long code, which takes its time to compile."""
+    i, k = build.range_(rows, 0), build.range_(64, 1)
+    value = build.load(build.index_into(build.ref(0, F32, (rows, 64)), i, k))
+    for _ in range(ops_in_chain):
+        value = build.add(value, build.load(build.index_into(build.ref(1, F32, (rows,)), i)))
+    assert _is_worth_long_code(value) == worth
 
 
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])

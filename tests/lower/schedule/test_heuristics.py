@@ -544,7 +544,8 @@ def test_a_row_of_run_time_length_is_not_padded(n: int) -> None:
 
 
 def unrolled_stores(graph: UOp, target: Target) -> list[dict[int, str]]:
-    """Return, for each tiled kernel, its unrolled ranges by extent and what stores depend on."""
+    """Return, for each tiled kernel of reductions, the names of the unrolled ranges that its
+    results depend on, by their extents."""
     kernels = [k for k in tiled_kernels(graph, target) if any(n.op is ops.REDUCE
                                                               for n in toposort([k]))]
     return [{build.const_of(extent(r)): r.arg.name for s in k.src for r in s.ranges
