@@ -248,7 +248,7 @@ class LoopPlan:
             return 1
         return min(self.lanes, 1 << (extent(r) - 1).bit_length())
 
-    def unroll_of(self, r: UOp, lanes: int, is_parallel: bool) -> int:
+    def unroll_factor(self, r: UOp, lanes: int, is_parallel: bool) -> int:
         """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
         large, if the stages for so many columns, or the lines of so many strided lanes, would not
         fit the cache, or if too few blocks of columns would be left for the workers."""
@@ -276,7 +276,7 @@ class LoopPlan:
 
     def _vectorize(self, r: UOp, is_parallel: bool, may_unroll: bool) -> None:
         name, lanes = name_of(r), self.lane_count(r)
-        unroll = self.unroll_of(r, lanes, is_parallel) if may_unroll else 1
+        unroll = self.unroll_factor(r, lanes, is_parallel) if may_unroll else 1
         step, remaining = lanes * unroll, name
         loops, lane_names = [f"{name}_o"], [f"{name}_l"]
         if is_parallel and not self._is_peeled(r):

@@ -44,7 +44,7 @@ class LoopPlan(Protocol):
 
     def lane_count(self, r: UOp | None) -> int: ...
     def are_rows_short(self) -> bool: ...
-    def unroll_of(self, r: UOp, lanes: int, is_parallel: bool) -> int: ...
+    def unroll_factor(self, r: UOp, lanes: int, is_parallel: bool) -> int: ...
 
 
 class MultiRow:
@@ -108,7 +108,7 @@ class MultiRow:
     def _accumulators(self) -> int:
         """Return how many vectors of results are reduced at once in a row."""
         return len(self.plan.closers) * math.prod(
-            [self.plan.unroll_of(r, self.plan.lane_count(r), False)
+            [self.plan.unroll_factor(r, self.plan.lane_count(r), False)
              for r in self.vectors if is_static(r)])
 
     def _count_for_shared_reads(self) -> int:

@@ -631,3 +631,21 @@ def test_blocks_are_taken_where_they_are_clearly_faster(
     fn = simplify(inline(graph_of(by_einsum, OPERANDS[:3])))
     tiled = tile_attention(fn, Target("cpu"), lambda _: next(times))
     assert any(n.op is ops.KERNEL for n in toposort(tiled.src)) == taken
+
+
+@pytest.mark.parametrize("unfused", ["", "fuse_loop_into_kernel"])
+def test_a_loop_between_two_kernels_of_a_region_is_not_priced(unfused: str) -> None:
+    """The gradient reads what a loop makes of the result; the price was of that loop, too."""
+    def loss(w: Any, a: Any) -> Any:
+        scores = (w @ w.T) * 0.1
+        p = jnp.exp(scores - scores.max(1, keepdims=True))
+        attended = (p / p.sum(1, keepdims=True)) @ w
+
+        def step(carry: Any, row: Any) -> Any:
+            carry = jnp.tanh(carry @ a + row)
+            return carry, carry
+        return (fnx.lax.scan(step, jnp.zeros(5), attended)[1] * attended).sum()
+
+    w, a = arrays((N, 5), (5, 5))
+    with override(unfused=unfused):
+        agree(fnx.grad(loss, (0, 1)), [w, a * np.float32(0.3)], "cpu", 1e-5)
