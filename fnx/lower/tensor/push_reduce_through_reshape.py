@@ -60,7 +60,7 @@ def _push(node: UOp, x: UOp) -> UOp | None:
             return n.src[0]
         constant = underlying_const(n)
         return n.with_operands(src) if constant is None else \
-            build.const(constant.arg, n.dtype, shape)
+            build.const(ops.const_value(constant), n.dtype, shape)
 
     moved: dict[UOp, UOp] = {}
     for n in nodes:

@@ -72,3 +72,9 @@ def test_norms_of_the_gradients_of_a_batch_take_no_division(n: int) -> None:
     assert "//" not in lowered.text("groups") and "%" not in lowered.text("groups")
     wanted = ((a[:, :, None] * d[:, None]) ** 2).sum((1, 2))
     np.testing.assert_allclose(fnx.jit(norms)(a, d), wanted, rtol=1e-5)
+
+
+def test_constants_keep_their_values() -> None:
+    x = np.arange(48, dtype="f").reshape(2, 4, 6)
+    f = fnx.jit(lambda x: (x.transpose(0, 2, 1).reshape(2, -1) * 2.5 - 1.5).sum(1))
+    np.testing.assert_allclose(f(x), (x * 2.5 - 1.5).sum((1, 2)), rtol=1e-6)
