@@ -32,11 +32,11 @@ from fnx.core.ir.tiling import StageOperand
 from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
-from fnx.core.support.range_kinds import LOOP_KINDS
+from fnx.core.support.range_kinds import LOOP_KINDS, WORKER_KIND
 from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
-from fnx.lower.analysis.loops import name_of, quote_names
-from fnx.lower.analysis.tuning import LONG_BODY, LONG_FILL_ELEMENTS
+from fnx.lower.analysis.loops import ScheduledLoop, name_of, quote_names
+from fnx.lower.analysis.tuning import LINE_BYTES, LONG_BODY, LONG_FILL_ELEMENTS
 from fnx.lower.analysis.workload import stride, volume
 
 _MAX_UNROLLED_FILL = 16
@@ -315,16 +315,54 @@ def _masked_reads(nodes: Sequence[UOp], stage: UOp, ref: UOp) -> dict[UOp, UOp]:
 
 
 def _pack_kernel(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> SplitKernel:
-    """Return STORE(temporary[d...], value) with an outermost range of this kind."""
+    """Return STORE(temporary[d...], value) with an outermost range of this kind.
+
+    On a CPU, workers take as many outer iterations together as share lines of the source, which is
+    read line by line then:
+
+        before  for ir in par(128), t in seq(512), i in vec(4):
+                  o[ir, t, i] = x[t, 4*ir + i]
+        after   for r in par(32), t in seq(512), q in unroll(4), i in vec(4):
+                  o[4*r + q, t, i] = x[t, 16*r + 4*q + i]
+    """
     first_range, *inner_ranges = bound_ranges(stage)
-    outer_range = first_range
+    loop = ScheduledLoop(first_range.arg.name, extent(first_range))
+    loop.final_range, ranges = first_range, [first_range, *inner_ranges]
     if first_range.arg.kind == "SEQ":
-        outer_range = first_range.replace(
-            arg=op_args.Range(first_range.arg.id, kind, first_range.arg.name))
-    store, = substitute([build.store(build.index_into(ref, first_range, *inner_ranges),
-                                     value(stage))], {first_range: outer_range})
-    range_ids = tuple([r.arg.id for r in (outer_range, *inner_ranges)])
+        shared = _shared_line_iterations(stage) if kind == WORKER_KIND else 1
+        if shared > 1:
+            outer, inner = loop.split(shared, loop.name, f"{name_of(first_range)}_")
+            inner.final_range = build.range_(inner.extent, 1 + max(r.arg.id for r in ranges),
+                                             "UNROLL", inner.name)
+            ranges.insert(-1, inner.final_range)
+        else:
+            outer = loop
+        ranges[0] = outer.final_range = build.range_(outer.extent, first_range.arg.id, kind,
+                                                     outer.name)
+    fill, = substitute([value(stage)], {first_range: loop.clamped()})
+    store = build.store(build.index_into(ref, loop.value(), *inner_ranges), fill,
+                        next(loop.guards(), None))
+    range_ids = tuple([r.arg.id for r in ranges])
     return extract_kernel([store], op_args.Kernel(f"{kernel.arg.name}_pack", range_ids))
+
+
+def _shared_line_iterations(stage: UOp) -> int:
+    """Return how many iterations of a stage's first range read the same cache lines, while a range
+    inside of it moves on to others; 1 if they share none."""
+    first_range, *inner_ranges = bound_ranges(stage)
+    if len(inner_ranges) < 2 or extent(first_range).op is not ops.CONST or \
+            inner_ranges[-1].arg.kind not in ("VEC", "UNROLL"):
+        return 1
+    unclamped, = rebuild([value(stage)], _drop_clamp)
+    loads = [n for n in toposort([unclamped]) if n.op is ops.LOAD and first_range in n.ranges]
+    steps = {abs(stride(n, first_range)) * n.dtype.itemsize for n in loads}
+    moves = all(any(abs(stride(n, r)) * n.dtype.itemsize >= LINE_BYTES for r in inner_ranges[:-1])
+                for n in loads)
+    if len(steps) != 1 or not moves or not 0 < (step := steps.pop()) < LINE_BYTES:
+        return 1
+    row = volume([inner_ranges[-1]]) if inner_ranges[-1].arg.kind == "UNROLL" else 1
+    shared = min(-(-LINE_BYTES // step), _MAX_UNROLLED_FILL // row)
+    return shared if volume([first_range]) > shared else 1
 
 
 def extract_kernel(stores: Sequence[UOp], arg: op_args.Kernel) -> SplitKernel:

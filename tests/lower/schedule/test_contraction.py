@@ -239,6 +239,23 @@ def test_a_matrix_is_packed_in_transposed_blocks() -> None:
     np.testing.assert_allclose(f(a, b), a.astype(np.float64) @ b.T, atol=1e-4)
 
 
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
+def test_a_transposed_left_factor_is_packed_line_by_line(target: Target) -> None:
+    """Tiles that share lines of the source are packed together: alone, each would read a part of
+    each line, and rows of 2 KB evict each other before the next tile."""
+    draw = np.random.default_rng(3)
+    for rows in (512, 504, 500):
+        a, b = (draw.standard_normal((512, n)).astype(np.float32) for n in (rows, 512))
+        f = fnx.jit(lambda a, b: a.T @ b)
+        kernels = tiled_kernels(f.lower(a, b).simplified, target)
+        packs = [k for k in kernels if "pack" in k.arg.name]
+        for pack in packs:
+            loads = [n for n in toposort(pack.src) if n.op is ops.LOAD]
+            assert {r.arg.kind for n in loads for r in n.ranges} >= {"PAR", "SEQ", "UNROLL"}
+        assert packs or rows != 512 or target is AVX2
+        np.testing.assert_allclose(f(a, b), a.T.astype(np.float64) @ b, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["a * b", "a * b * s", "s * (a * b)", "(a * s) * b",
                                   "a * (s * b)", "(a * v[m]) * (b * v[n])", "-(a * b)",
                                   "(a * b) / s", "int(a) * b"])
