@@ -115,7 +115,7 @@ class OpenClDriver(AbortableDriver):
         self.target = Target("opencl", kind="opencl", threads=min(256, threads),
                              shared=min(32 << 10, local), private=1 << 10, vector_bits=128,
                              vector_registers=64, max_chunks=1024)
-        self.enqueues = self.copies = self._freed = 0
+        self.enqueues = self._freed = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
         self._profiler: SignalProfiler | None = None
@@ -230,7 +230,6 @@ class OpenClDriver(AbortableDriver):
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """Queue a copy on the device."""
-        self.copies += 1
         self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0, None,
                                     None)
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from fnx.core.ir.axis_partitions import Partitions
 from fnx.core.ir.collectives import ProcessGrid, position
-from fnx.core.ir.ops import Shape
 from fnx.core.scope import communicator
 from fnx.core.support.errors import DistributedError
 from fnx.sharding.mesh import Mesh
@@ -74,8 +73,3 @@ def block_of(mesh: Mesh, parts: Partitions, shape: Sequence[int]) -> tuple[slice
         length, i = n // grid.count(names), position(grid, rank, names)
         index.append(slice(i * length, (i + 1) * length))
     return tuple(index)
-
-
-def shape_of(index: Sequence[slice]) -> Shape:
-    """Return the shape of a block."""
-    return tuple([s.stop - s.start for s in index])

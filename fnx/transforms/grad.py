@@ -39,7 +39,6 @@ from fnx.transforms.transformed import Transformed, run_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
 
 
 @validate_call

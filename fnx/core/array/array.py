@@ -10,7 +10,7 @@ graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from fnx.core.scope import scope, storage
 from fnx.core.support.errors import MutationError, set_missing_names
 from fnx.core.support.name_hints import CURES_OF_ARRAYS
 from fnx.core.support.process import load
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):

@@ -9,27 +9,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-import numpy as np
-
 from fnx.core.ir import dtypes, op_args, ops
 from fnx.core.ir.dtypes import NDArray
-from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import NotBuiltError
-
-
-class Storage(Protocol):
-    """Memory of a device."""
-
-    nbytes: int
-
-    def view(self, dtype: np.dtype[Any], shape: Shape) -> NDArray:
-        """Wait for the value, and return a read-only view of it."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for the value."""
-        ...
 
 
 class ImpureCounter:

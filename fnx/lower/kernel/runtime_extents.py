@@ -146,8 +146,8 @@ class _Generalizer:
                 node.dtype is dtypes.index and self._is_fixed(node))
         return build.is_liftable_const(node)
 
-    def _lift(self, value: UOp, low: int = 0, high: int = _MAX_LENGTH) -> UOp:
-        if self.line and high == _MAX_LENGTH and value.dtype.kind == "index" and \
+    def _lift(self, value: UOp, low: int = 0) -> UOp:
+        if self.line and value.dtype.kind == "index" and \
                 build.const_of(value) > 0 and build.const_of(value) % self.line == 0:
             self.scalars.append(build.index_const(build.const_of(value) // self.line))
             return build.mul(build.var(len(self.scalars) - 1, value.dtype, low),
@@ -156,7 +156,7 @@ class _Generalizer:
         if value.dtype.kind == "index":
             below = low == 0 and build.const_of(value) < 0
             return build.var(len(self.scalars) - 1, value.dtype, -_MAX_LENGTH if below else low,
-                             high)
+                             _MAX_LENGTH)
         low, high = value.dtype.limits if value.dtype.is_integer else (0, _MAX_LENGTH)
         return build.var(len(self.scalars) - 1, value.dtype, low, high)
 

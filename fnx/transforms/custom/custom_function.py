@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fnx.core.array import tree
 from fnx.core.array.array import Array
@@ -47,20 +47,6 @@ R = TypeVar("R")
 MAX_ROUNDS = 8  # of tracing rules, until they have no further captures
 MAX_OTHER_VALUES = 4  # nesting depth of rules that call their function on other values, and so the
                       # order of derivatives, up to which the rules apply
-
-
-class VmapRuleProtocol(Protocol):
-    """A vmap rule, as ``ops.Custom`` holds it."""
-
-    captures: tuple[UOp, ...]
-    effects: bool
-    handles: dict[Any, list[Any]]
-
-    def tried(self) -> list[TracedFunction]:
-        """Trace the rule for some batches."""
-
-    def function(self, size: int, batched: Sequence[bool]) -> tuple[UOp, list[bool]]:
-        """Return the batched FUNCTION, and which of its results differ between batch elements."""
 
 
 class _EnclosingRule:

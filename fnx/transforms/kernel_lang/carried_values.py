@@ -14,8 +14,6 @@ from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.support.errors import KernelError
 
-RangeSet = frozenset[UOp]
-
 
 def move_into_loop(store: UOp, loop: UOp) -> UOp:
     """Move a STORE out of the body of a LOOP, wrapped so that it runs in each iteration."""

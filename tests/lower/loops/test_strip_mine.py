@@ -21,7 +21,7 @@ from fnx.core.tracing.trace import inline_function
 from fnx.lower.loops.fuse_loop_into_kernel import fuse_loop_into_kernel
 from fnx.lower.loops.strip_mine import strip_mine_while
 
-F32, I32 = dtypes.float32, dtypes.int32
+I32 = dtypes.int32
 
 
 def counting(extra: bool = True) -> UOp:

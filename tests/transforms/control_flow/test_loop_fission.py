@@ -18,7 +18,6 @@ from fnx.transforms.control_flow import fission_analysis, transpose_invariants
 from fnx.transforms.control_flow.loop_fission import split_scans
 from tests.laws.test_loops import Program, derived, scanned
 
-F4 = dtypes.float32
 T, B, H = 8, 16, 64
 
 
