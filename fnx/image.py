@@ -110,12 +110,17 @@ def _overlap(np_: Any, positions: Numbers, low: Numbers, width: Numbers) -> Numb
     return np_.maximum(0.0, np_.minimum(low + width, positions + 1) - np_.maximum(low, positions))
 
 
+def _edge_rule(method: ResizeMethod, antialias: bool) -> tuple[ResizeMethod, bool]:
+    """Return the method of the weights, and whether positions are clamped to the image."""
+    if method is not ResizeMethod.CUBIC_PYTORCH:
+        return method, False
+    return (ResizeMethod.CUBIC, False) if antialias else (method, True)
+
+
 def _weight_matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, antialias: bool
                    ) -> Array:
     """Return the weight of each of n elements in each of m results: [n, m]."""
-    clamps_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
-    if method is ResizeMethod.CUBIC_PYTORCH and antialias:
-        method = ResizeMethod.CUBIC
+    method, clamps_edges = _edge_rule(method, antialias)
     inverse = 1.0 / scale
     width = jnp.maximum(inverse, 1.0) if antialias else 1.0
     low = jnp.arange(m, dtype=inverse.dtype) * inverse - shift * inverse
@@ -141,9 +146,7 @@ def _weight_matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMet
 
 def _windows(n: int, m: int, method: ResizeMethod, antialias: bool) -> Windows:
     """Return the windows of n elements in m results."""
-    clamps_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
-    if method is ResizeMethod.CUBIC_PYTORCH and antialias:
-        method = ResizeMethod.CUBIC
+    method, clamps_edges = _edge_rule(method, antialias)
     inverse = n / m
     low = np.arange(m) * inverse
     if method is ResizeMethod.NEAREST:

@@ -15,6 +15,7 @@ import numpy as np
 from fnx.backends.device.allocator import Pool
 from fnx.backends.device.base import CommandBuffer
 from fnx.backends.device.hcq import (
+    HOST_COMMANDS,
     Command,
     Commands,
     HostStorage,
@@ -24,10 +25,6 @@ from fnx.backends.device.hcq import (
     check_arguments,
     collect_execs,
     decode_commands,
-    run_callback,
-    run_fft_step,
-    run_linalg,
-    run_sort,
 )
 from fnx.backends.device.host import HostDevice
 from fnx.core.ir import accessors, build_calls, ops
@@ -63,28 +60,20 @@ class InterpCommand:
 
     def run(self, memory: Callable[[UOp], Bytes]) -> None:
         """Run the kernel; ``memory`` returns the bytes of a slot."""
-        if self.command.kernel.op is ops.CALLBACK:
-            run_callback(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+        kernel, parts = self.command.kernel, [memory(slot) for slot in self.command.slots]
+        if kernel.op in HOST_COMMANDS:
+            HOST_COMMANDS[kernel.op](kernel.arg, parts)
             return
-        if self.command.kernel.op is ops.SORT:
-            run_sort(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+        if kernel.op is ops.CMD_LOOP:
+            _run_loop(kernel, parts)
             return
-        if self.command.kernel.op is ops.FFT_STEP:
-            run_fft_step(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
-            return
-        if self.command.kernel.op is ops.LINALG:
-            run_linalg(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
-            return
-        if self.command.kernel.op is ops.CMD_LOOP:
-            _run_loop(self.command.kernel, [memory(slot) for slot in self.command.slots])
-            return
-        buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
-                   for slot, dtype in zip(self.command.slots, self.dtypes)]
+        buffers = [part.view(np.uint8 if dtype is None else dtype.np)
+                   for part, dtype in zip(parts, self.dtypes)]
         written = {_address(buffers[i]) for i in self.written}
         for i, buffer in enumerate(buffers):  # read operands as before any write
             if i not in self.written and _address(buffer) in written:
                 buffers[i] = buffer.copy()
-        run_kernel(self.command.kernel, buffers, self.scalars)
+        run_kernel(kernel, buffers, self.scalars)
 
 
 def _run_loop(loop: UOp, memory: Sequence[Bytes]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fnx.numpy.base as base
 from fnx.core.array import arguments
 from fnx.core.array import axes as axis_rules
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import record
 from fnx.core.array.axes import ShapeLike
@@ -419,53 +419,20 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> A
     return _scaled(base.arange(count // 2 + 1), count, d, dtype)
 
 
-def _shift(x: ArrayLike, axes: Any, inverse: bool) -> Array:
+@_docstr.family("An Array of the shape and dtype of x.",
+                ("AxisError: an axis is out of range or occurs twice.",),
+                x="an Array or array-like.", axes="an axis or several; None: all.")
+def _shift(inverse: bool, x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     array = asarray(x)
     dims = axis_rules.sorted_axes(axes, array.ndim)
     shifts = [-(array.shape[a] // 2) if inverse else array.shape[a] // 2 for a in dims]
     return base.roll(array, shifts, dims)
 
 
-@public_api
-def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
-    """Move frequency 0 to the middle.
-
-    Args:
-        x: an Array or array-like.
-        axes: an axis or several; None: all.
-
-    Returns:
-        An Array of the shape and dtype of x.
-
-    Raises:
-        AxisError: an axis is out of range or occurs twice.
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.fft.fftshift(jnp.fft.fftfreq(4)))
-    [-0.5  -0.25  0.    0.25]
-    """
-    return _shift(x, axes, False)
-
-
-@public_api
-def ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
-    """Undo ``fftshift``.
-
-    Args:
-        x: an Array or array-like.
-        axes: an axis or several; None: all.
-
-    Returns:
-        An Array of the shape and dtype of x.
-
-    Raises:
-        AxisError: an axis is out of range or occurs twice.
-
-    >>> import fnx.numpy as jnp
-    >>> print(jnp.fft.ifftshift(jnp.asarray([-1, 0, 1])))
-    [ 0  1 -1]
-    """
-    return _shift(x, axes, True)
+fftshift = _shift(False, "fftshift", "Move frequency 0 to the middle.",
+                  "print(jnp.fft.fftshift(jnp.fft.fftfreq(4)))", "[-0.5  -0.25  0.    0.25]")
+ifftshift = _shift(True, "ifftshift", "Undo ``fftshift``.",
+                   "print(jnp.fft.ifftshift(jnp.asarray([-1, 0, 1])))", "[ 0  1 -1]")
 
 
 if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers

@@ -35,6 +35,11 @@ class Windows(Record):
             [(0, 0), (0, 0), *widths], window_dilation=(1, 1, *self.dilations))
         return reduced
 
+    def positions(self, offset: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
+        """Return where the elements at an offset of all windows are."""
+        return tuple([slice(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(
+            offset, self.dilations, counts, self.strides)])
+
 
 def windows(sizes: Sequence[int], kernel: Any, strides: Any, dilations: Any, auto_pad: str,
             pads: Any, ceil_mode: int) -> Windows:
@@ -78,8 +83,7 @@ def _positions(x: Array, over: Windows, low: Any, storage_order: int) -> Array:
         padded.shape[2:], dilated(over.window, over.dilations), over.strides)]
     values, at = [], []
     for offset in np.ndindex(*over.window):
-        index = tuple([slice(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(
-            offset, over.dilations, starts, over.strides)])
+        index = over.positions(offset, starts)
         values.append(jnp.where(jnp.asarray(numbers[index] < 0), low, padded[(..., *index)]))
         at.append(numbers[index])
     first = jnp.argmax(jnp.stack(values), 0)
@@ -155,7 +159,6 @@ def _col2im(n: Node, x: Value, image: Value, block: Value, *, dilations: Any = N
     y = jnp.zeros((*columns.shape[:2], *[d + a + z for d, (a, z) in zip(sizes, over.pads)]),
                   x.dtype)
     for offset in np.ndindex(*kernel):
-        at = tuple([slice(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(
-            offset, over.dilations, counts, over.strides)])
-        y = y.at[(..., *at)].add(columns[(slice(None), slice(None), *offset)])
+        at = (..., *over.positions(offset, counts))
+        y = y.at[at].add(columns[(slice(None), slice(None), *offset)])
     return y[(..., *[slice(a, a + d) for d, (a, _) in zip(sizes, over.pads)])]

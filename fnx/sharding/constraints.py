@@ -17,7 +17,7 @@ from fnx.core.array.array import Array, from_storage
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.eager_cache import record_placement
 from fnx.core.array.placement import Placement, not_addressable
-from fnx.core.ir import build, build_calls
+from fnx.core.ir import build_calls
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
@@ -134,9 +134,7 @@ def _constrained(x: Array, sharding: NamedSharding) -> Array:
         devices = ", ".join([f"{d.platform}:{d.id}" for d in sharding.mesh.devices.flat])
     label = f"{_LABEL}{sharding!r} on {devices})"
     _constraints[label] = sharding
-    node = x._node
-    identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)
-    return Array(build_calls.call(identity, [node])[0], x.weak)
+    return Array(build_calls.label(x._node, label), x.weak)
 
 
 def constraint_of(function: UOp) -> Sharding | None:

@@ -108,12 +108,16 @@ def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
     return (*[slice(None)] * (dim % x.ndim), index)
 
 
-def _index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+def _rows_at(x: Array, dim: int, index: Array, source: Array) -> tuple[Any, Array]:
+    """Return the rows of an array to update, and the new rows."""
     target, rows = _as_row(x), _as_row(index)
-    values = source.reshape(*target.shape[:dim % target.ndim], rows.size,
-                            *target.shape[dim % target.ndim + 1:])
-    return target.at[_along(target, dim, rows)].add(
-        (values * alpha).astype(x.dtype)).reshape(x.shape)
+    return target.at[_along(target, dim, rows)], source.reshape(
+        *target.shape[:dim % target.ndim], rows.size, *target.shape[dim % target.ndim + 1:])
+
+
+def _index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Any:
+    rows, values = _rows_at(x, dim, index, source)
+    return rows.add((values * alpha).astype(x.dtype)).reshape(x.shape)
 
 
 def _index_fill(x: Array, dim: int, index: Array, value: Any) -> Array:
@@ -121,11 +125,9 @@ def _index_fill(x: Array, dim: int, index: Array, value: Any) -> Array:
     return _as_row(x).at[_along(_as_row(x), dim, _as_row(index))].set(value).reshape(x.shape)
 
 
-def _index_copy(x: Array, dim: int, index: Array, source: Array) -> Array:
-    target, rows = _as_row(x), _as_row(index)
-    values = source.reshape(*target.shape[:dim % target.ndim], rows.size,
-                            *target.shape[dim % target.ndim + 1:])
-    return target.at[_along(target, dim, rows)].set(values).reshape(x.shape)
+def _index_copy(x: Array, dim: int, index: Array, source: Array) -> Any:
+    rows, values = _rows_at(x, dim, index, source)
+    return rows.set(values).reshape(x.shape)
 
 
 def _masked_scatter(x: Array, mask: Array, source: Array) -> Array:

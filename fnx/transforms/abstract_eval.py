@@ -23,6 +23,7 @@ from fnx.core.tracing.trace import (
     function_name,
     inline_function,
     trace,
+    unflatten_arrays,
 )
 
 
@@ -93,7 +94,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
         inputs = [asarray(x)._node for x in tree.leaves(args[:n])]
         nodes = inline_function(closed.function, [*inputs, *captures])
         closed.advance_token(nodes)
-        return closed.out_tree.unflatten([Array(x, a.weak) for x, a in zip(nodes, closed.outs)])
+        return unflatten_arrays(closed.out_tree, nodes, closed.outs)
 
     return converted, [Array(closed.captures[i]) for i in out]
 

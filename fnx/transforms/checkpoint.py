@@ -18,7 +18,7 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
-from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir import build_calls, ops
 from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import ArgumentError
@@ -174,9 +174,7 @@ def checkpoint_name(x: T, name: str) -> T:
 
 
 def _mark(x: Array, label: str) -> Array:
-    node = x._node
-    identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)
-    return Array(build_calls.call(identity, [node])[0], x.weak)
+    return Array(build_calls.label(x._node, label), x.weak)
 
 
 remat = checkpoint

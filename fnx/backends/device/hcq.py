@@ -17,6 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,16 +87,16 @@ def run_callback(arg: op_args.Callback, memory: Sequence[np.ndarray[Any, Any]]) 
             target[...] = value
 
 
-def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Run a SORT on the bytes of its operands and its results."""
+def _run_on_arrays(run: Callable[[Any, Sequence[Any]], Iterable[Any]], arg: Any,
+                   memory: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Run a SORT or a LINALG on the bytes of its operands and its results."""
     arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
               for part, (shape, t) in zip(memory, (*arg.ins, *arg.outs))]
-    results = sort_operands(arg, arrays[:len(arg.ins)])
-    for target, value in zip(arrays[len(arg.ins):], results):
+    for target, value in zip(arrays[len(arg.ins):], run(arg, arrays[:len(arg.ins)])):
         target[...] = value
 
 
-def run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+def _run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -> None:
     """Run an FFT_STEP on the bytes of its array, its table and its result."""
     assert arg.lengths is not None
     x, _, out = memory
@@ -104,13 +105,10 @@ def run_fft_step(arg: op_args.FftStep, memory: Sequence[np.ndarray[Any, Any]]) -
     target[...] = fft_step(arg, source)[0]
 
 
-def run_linalg(arg: op_args.Linalg, memory: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Run a LINALG on the bytes of its operands and its results."""
-    arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
-              for part, (shape, t) in zip(memory, (*arg.ins, *arg.outs))]
-    results = apply_routine(arg, arrays[:len(arg.ins)])
-    for target, value in zip(arrays[len(arg.ins):], results):
-        target[...] = value
+# How the host runs commands other than KERNELs: op -> function of (arg, bytes of the slots).
+HOST_COMMANDS: dict[ops.Op, Callable[[Any, Sequence[np.ndarray[Any, Any]]], None]] = {
+    ops.CALLBACK: run_callback, ops.SORT: partial(_run_on_arrays, sort_operands),
+    ops.FFT_STEP: _run_fft_step, ops.LINALG: partial(_run_on_arrays, apply_routine)}
 
 
 class QueuedLoop:

@@ -22,6 +22,7 @@ import numpy as np
 
 from fnx.backends.device.base import CommandBuffer, DeviceBase, check_no_open_profile
 from fnx.backends.device.hcq import (
+    HOST_COMMANDS,
     Command,
     Commands,
     QueuedBranch,
@@ -29,10 +30,6 @@ from fnx.backends.device.hcq import (
     check_arguments,
     collect_execs,
     decode_commands,
-    run_callback,
-    run_fft_step,
-    run_linalg,
-    run_sort,
     to_signed,
 )
 from fnx.backends.device.profiling import SignalProfiler, SynchronousProfiler
@@ -293,17 +290,12 @@ class _Submission:
     def _run_on_host(self, command: Command) -> None:
         """Run a CALLBACK, SORT or LINALG: read the operands, run Python, write the results."""
         memory = [self.read(slot) for slot in command.slots]
-        _RUN[command.kernel.op](command.kernel.arg, memory)
+        HOST_COMMANDS[command.kernel.op](command.kernel.arg, memory)
         written = accessors.written_slots(command.kernel)
         for i, (slot, value) in enumerate(zip(command.slots, memory)):
             if i in written and value.size:
                 self.invalidate(slot)
                 self.write(slot, value)
-
-
-_RUN: dict[ops.Op, Callable[[Any, list[Any]], None]] = {
-    ops.CALLBACK: run_callback, ops.SORT: run_sort, ops.FFT_STEP: run_fft_step,
-    ops.LINALG: run_linalg}
 
 
 class GpuDevice(DeviceBase):

@@ -17,6 +17,7 @@ import numpy as np
 
 from fnx.core.formulas.elementwise import arctan2, cosh, hypot, isfinite, isinf, sinh
 from fnx.core.formulas.elementwise_math import arcsinh, copysign
+from fnx.core.formulas.formulas import evaluate_nodes
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.build import elementwise
 from fnx.core.ir.cache import memoized
@@ -249,11 +250,7 @@ def evaluate(op: Op, *xs: NDArray) -> NDArray:
     variables, roots, nodes = _formula_graph(op, part_type)
     parts = [part.astype(part_type.np) for x in xs for part in (x.real, x.imag)]
     values: dict[UOp, NDArray] = dict(zip(variables, parts))
-    with np.errstate(all="ignore"):
-        for node in nodes:
-            if node not in values:
-                assert node.op.meaning is not None
-                values[node] = node.op.meaning(node, *[values[s] for s in node.src])
+    evaluate_nodes(nodes, values)
     if op in COMPARISONS:
         return np.asarray(values[roots[0]])
     out = np.empty(xs[0].shape, t.np)

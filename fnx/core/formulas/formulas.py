@@ -8,7 +8,7 @@ the derivative of the reduction y with respect to one of its elements, x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,10 +78,15 @@ def evaluate_formula(name: str, *xs: NDArray) -> NDArray:
     """
     operands, nodes = _formula_graph(OPS[name])
     values: dict[UOp, Any] = dict(zip(operands, xs))
+    evaluate_nodes(nodes, values)
+    result: NDArray = np.asarray(values[nodes[-1]])
+    return result
+
+
+def evaluate_nodes(nodes: Iterable[UOp], values: dict[UOp, Any]) -> None:
+    """Add the values of elementwise nodes, operands first, to those of some of them."""
     with np.errstate(all="ignore"):
         for node in nodes:
             if node not in values:
                 assert node.op.meaning is not None
                 values[node] = node.op.meaning(node, *[values[s] for s in node.src])
-    result: NDArray = np.asarray(values[nodes[-1]])
-    return result

@@ -7,7 +7,7 @@ user-written kernels compute faults along with their results; the caller inspect
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.op import max_value, min_value
@@ -115,29 +115,31 @@ def access_faults(node: UOp) -> Iterator[tuple[UOp, BoundsCheck]]:
 
 def _strip_clamp(i: UOp, n: int) -> UOp:
     """Return e of ``min(max(e, 0), n - 1)``: a read of one element clamps its index."""
-    movements = []
-    inner = i
-    while inner.op in (ops.EXPAND, ops.RESHAPE):
-        movements.append(inner)
-        inner = inner.src[0]
+    movements, inner = _strip_movements(i)
     for op, bound in ((ops.MIN, n - 1), (ops.MAX, 0)):
         if inner.op is not op or build.const_like(inner, bound) not in inner.src:
             return i
         inner = next(s for s in inner.src if s is not build.const_like(inner, bound))
-    for m in reversed(movements):
-        inner = m.replace(src=(inner, *m.src[1:]))
-    return inner
+    return _replay_movements(movements, inner)
 
 
 def _strip_wrap(i: UOp) -> UOp | None:
     """Return e of ``where(e < 0, e + n, e)``: the index as the user wrote it."""
-    movements = []
-    while i.op in (ops.EXPAND, ops.RESHAPE):
-        movements.append(i)
-        i = i.src[0]
+    movements, i = _strip_movements(i)
     if i.op is not ops.WHERE or i.src[1].op is not ops.ADD or i.src[2] not in i.src[1].src:
         return None
-    unwrapped = i.src[2]
+    return _replay_movements(movements, i.src[2])
+
+
+def _strip_movements(node: UOp) -> tuple[list[UOp], UOp]:
+    movements = []
+    while node.op in (ops.EXPAND, ops.RESHAPE):
+        movements.append(node)
+        node = node.src[0]
+    return movements, node
+
+
+def _replay_movements(movements: Sequence[UOp], node: UOp) -> UOp:
     for m in reversed(movements):
-        unwrapped = m.replace(src=(unwrapped, *m.src[1:]))
-    return unwrapped
+        node = m.replace(src=(node, *m.src[1:]))
+    return node

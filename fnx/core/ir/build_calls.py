@@ -217,6 +217,11 @@ def derived_function(function: UOp, of: UOp, slots: Mapping[int, int] | None = N
     return function
 
 
+def label(node: UOp, name: str) -> UOp:
+    """Return a value by way of a CALL of an identity with this name."""
+    return call(build.function(params_like([node]), 1, name), [node])[0]
+
+
 def params_like(nodes: Nodes) -> list[UOp]:
     """Return PARAM 0, 1, ... with the types of some nodes."""
     return [build.param(i, x.dtype, x.shape) for i, x in enumerate(nodes)]

@@ -465,6 +465,11 @@ def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UO
     return rebuild(roots, visit, replacements, composites=True)
 
 
+def rebuild_results(fn: UOp, visit: Visit, known: Mapping[UOp, UOp] | None = None) -> UOp:
+    """Return a FUNCTION with its results rebuilt, or itself if nothing changes."""
+    return fn.with_operands(tuple(rebuild(fn.src, visit, known)))
+
+
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
     """Map each node of a toposorted list to its consumers in the list, once per operand."""
     out: dict[UOp, list[UOp]] = {n: [] for n in nodes}

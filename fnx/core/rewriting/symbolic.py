@@ -190,8 +190,7 @@ def _split_by_factor(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial
     r holds the lanes, and q the vectors.
     """
     for g in common_factors(p, n):
-        q = {m: c // g for m, c in p.items() if (not m or c % g == 0) and c // g}
-        r = add(p, q, -g)
+        q, r = divide(p, from_int(g))
         low, high = _interval(r)
         if low >= 0 and high < g:
             return g, q, r

@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fnx.core.array import eager_cache, tree
 from fnx.core.array.api_boundary import asarray
-from fnx.core.array.arguments import keyword_name, positional_name
+from fnx.core.array.arguments import positional_name
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, op_args, ops
@@ -49,6 +49,11 @@ leaks = lazy_import("fnx.core.tracing.leaks")
 MAX_LISTED = 5  # arguments in a message
 Q = ParamSpec("Q")
 R = TypeVar("R")
+
+
+def unflatten_arrays(structure: tree.TreeDef, nodes: Iterable[UOp], avals: Iterable[Aval]) -> Any:
+    """Return the pytree of the Arrays of some nodes, whose types are weak as the avals say."""
+    return structure.unflatten([Array(n, a.weak) for n, a in zip(nodes, avals)])
 
 
 class ClosedFunction(Record):
@@ -77,13 +82,13 @@ class ClosedFunction(Record):
         nodes = build_calls.call(self.function, [x._node for x in args] + self.operands(),
                                  policy=policy)
         self.advance_token(nodes)
-        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
+        return unflatten_arrays(self.out_tree, nodes, self.outs)
 
     def inline(self, args: Sequence[Array]) -> Any:
         """As ``call``, with the graph of the function in the place of a CALL."""
         nodes = inline_function(self.function, [x._node for x in args] + self.operands())
         self.advance_token(nodes)
-        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
+        return unflatten_arrays(self.out_tree, nodes, self.outs)
 
 
 class TracedFunction(Record):
@@ -208,8 +213,7 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
     reached = set() if node is None else {*toposort([node])}
     traced = [i for i, x in enumerate(inputs) if type(x) is Aval]
     paths = tree.paths(in_tree)
-    read = [paths[i] for i, leaf in zip(traced, leaves) if leaf in reached]
-    names = [argument_name(f, path) for path in read]
+    names = [argument_name(f, paths[i]) for i, leaf in zip(traced, leaves) if leaf in reached]
     if not names:
         error.requested = node  # of an outer trace
         return
@@ -217,8 +221,6 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
     error.message += f"; it depends on the argument{'s' * (len(names) > 1)} {shown}"
     error.args, error.function = (error.message,), f
     of_scalars = all(not inputs[i].shape for i, leaf in zip(traced, leaves) if leaf in reached)
-    names = [str(path[1].key) if path[0].idx == 1 and len(path) == 2 else name
-             for path, name in zip(read, names)]
     if error.static and all(map(str.isidentifier, names)):
         ending = f"; or make {' and '.join(names)} static: static_argnames=" \
             f"{(names[0] if len(names) == 1 else tuple(names))!r}" if of_scalars else ""
@@ -236,7 +238,7 @@ def argument_name(f: Callable[..., Any], path: Sequence[Any],
     """
     half, first, *rest = path
     if half.idx == 1:
-        name = keyword_name(f, str(first.key))
+        name = str(first.key)
     else:
         name = positional_name(f, first.idx if positions is None else positions[first.idx])
     return name + tree.keystr(tuple(rest))
@@ -376,7 +378,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         captures += constants
     captures += handles
     order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
-    params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
+    params = dict(zip(order, build_calls.params_like(order)))
     recorder = recording.recorder
     visit = None if recorder is None else recorder.closing(order)
     function = build.function(rebuild(outs, visit, params, not eager), len(params), name)

@@ -97,7 +97,8 @@ class JAXSparse:
         return f"{type(self).__name__}({text})"
 
     def _details(self) -> str:
-        return ""
+        return "".join([f", {name}={n}" for name in ("n_batch", "n_dense")
+                        if (n := getattr(self, name, 0))])
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Return the buffers, and what is static."""

@@ -100,10 +100,6 @@ class BCOO(JAXSparse):
         end = self.n_batch + self.n_sparse
         return Layout(self.shape[:self.n_batch], self.shape[self.n_batch:end], self.shape[end:])
 
-    def _details(self) -> str:
-        return "".join([f", {name}={n}" for name, n in (
-            ("n_batch", self.n_batch), ("n_dense", self.n_dense)) if n])
-
     @classmethod
     def fromdense(cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = "int32",
                   n_dense: int = 0, n_batch: int = 0) -> BCOO:

@@ -93,10 +93,6 @@ class BCSR(JAXSparse):
     def _info(self) -> SparseInfo:
         return SparseInfo(self.shape, self.indices_sorted, self.unique_indices)
 
-    def _details(self) -> str:
-        return "".join([f", {name}={n}" for name, n in (
-            ("n_batch", self.n_batch), ("n_dense", self.n_dense)) if n])
-
     @classmethod
     def fromdense(cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = "int32",
                   n_dense: int = 0, n_batch: int = 0) -> BCSR:

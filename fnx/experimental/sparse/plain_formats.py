@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import fnx.numpy as jnp
 from fnx.core.array import pytree_registry
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.errors import ShapeError
 from fnx.experimental.sparse.arithmetic import matmul
 from fnx.experimental.sparse.base import JAXSparse, check_sparse, refuse
@@ -235,50 +236,33 @@ def csr_fromdense(mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeL
     return CSR((rows.data, rows.indices, rows.indptr), shape=rows.shape)
 
 
-@public_api
-def coo_todense(mat: COO) -> Array:
-    """Return a sparse matrix as a dense one.
-
-    Args:
-        mat: the sparse matrix.
-
-    Returns:
-        An Array of its shape.
-
-    Raises:
-        ArgumentError: ``mat`` is no COO.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> print(sparse.coo_todense(sparse.coo_fromdense(jnp.eye(2))))
-    [[1. 0.]
-     [0. 1.]]
-    """
-    check_sparse("mat", mat, COO)
-    return mat.todense()
+_docstr = DocTemplate(
+    mat="the sparse matrix.", v="the vector.", B="the dense matrix.",
+    transpose="whether the sparse matrix is transposed.", returns="An Array.",
+    imports="fnx.numpy as jnp, fnx.experimental.sparse as sparse",
+    raises=("ArgumentError: ``mat`` has another format.", "ShapeError: the lengths differ."))
 
 
-@public_api
-def csr_todense(mat: CSR) -> Array:
-    """Return a sparse matrix as a dense one.
+@_docstr.family("An Array of its shape.", ("ArgumentError: ``mat`` has another format.",))
+def _todense(kind: type[_PlainMatrix], mat: JAXSparse) -> Array:
+    return _checked(mat, kind).todense()
 
-    Args:
-        mat: the sparse matrix.
 
-    Returns:
-        An Array of its shape.
+@_docstr.family("A vector.")
+def _matvec(kind: type[_PlainMatrix], mat: JAXSparse, v: ArrayLike, transpose: bool = False
+            ) -> Array:
+    return _multiply(_checked(mat, kind), v, transpose, 1)
 
-    Raises:
-        ArgumentError: ``mat`` is no CSR.
 
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> print(sparse.csr_todense(sparse.csr_fromdense(jnp.eye(2))))
-    [[1. 0.]
-     [0. 1.]]
-    """
-    check_sparse("mat", mat, CSR)
-    return mat.todense()
+@_docstr.family("A matrix.")
+def _matmat(kind: type[_PlainMatrix], mat: JAXSparse, B: ArrayLike, *, transpose: bool = False
+            ) -> Array:
+    return _multiply(_checked(mat, kind), B, transpose, 2)
+
+
+def _checked(mat: Any, kind: type[M]) -> M:
+    check_sparse("mat", mat, kind)
+    return cast(M, mat)
 
 
 def _multiply(mat: _PlainMatrix, other: ArrayLike, transpose: bool, rank: int) -> Array:
@@ -290,103 +274,25 @@ def _multiply(mat: _PlainMatrix, other: ArrayLike, transpose: bool, rank: int) -
     return out
 
 
-@public_api
-def coo_matvec(mat: COO, v: ArrayLike, transpose: bool = False) -> Array:
-    """Return the product of a sparse matrix and a vector.
+_DENSE = "Return a sparse matrix as a dense one."
+_OF_VECTOR = "Return the product of a sparse matrix and a vector."
+_OF_MATRIX = "Return the product of a sparse and a dense matrix."
 
-    Args:
-        mat: the sparse matrix.
-        v: the vector.
-        transpose: whether the matrix is transposed.
-
-    Returns:
-        A vector.
-
-    Raises:
-        ArgumentError: ``mat`` is no COO.
-        ShapeError: the lengths differ.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> print(sparse.coo_matvec(sparse.coo_fromdense(jnp.eye(2)), jnp.ones(2)))
-    [1. 1.]
-    """
-    check_sparse("mat", mat, COO)
-    return _multiply(mat, v, transpose, 1)
-
-
-@public_api
-def coo_matmat(mat: COO, B: ArrayLike, *, transpose: bool = False) -> Array:
-    """Return the product of a sparse and a dense matrix.
-
-    Args:
-        mat: the sparse matrix.
-        B: the dense matrix.
-        transpose: whether the sparse matrix is transposed.
-
-    Returns:
-        A matrix.
-
-    Raises:
-        ArgumentError: ``mat`` is no COO.
-        ShapeError: the lengths differ.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> print(sparse.coo_matmat(sparse.coo_fromdense(jnp.eye(2)), jnp.ones((2, 1))))
-    [[1.]
-     [1.]]
-    """
-    check_sparse("mat", mat, COO)
-    return _multiply(mat, B, transpose, 2)
-
-
-@public_api
-def csr_matvec(mat: CSR, v: ArrayLike, transpose: bool = False) -> Array:
-    """Return the product of a sparse matrix and a vector.
-
-    Args:
-        mat: the sparse matrix.
-        v: the vector.
-        transpose: whether the matrix is transposed.
-
-    Returns:
-        A vector.
-
-    Raises:
-        ArgumentError: ``mat`` is no CSR.
-        ShapeError: the lengths differ.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> print(sparse.csr_matvec(sparse.csr_fromdense(jnp.eye(2)), jnp.ones(2)))
-    [1. 1.]
-    """
-    check_sparse("mat", mat, CSR)
-    return _multiply(mat, v, transpose, 1)
-
-
-@public_api
-def csr_matmat(mat: CSR, B: ArrayLike, *, transpose: bool = False) -> Array:
-    """Return the product of a sparse and a dense matrix.
-
-    Args:
-        mat: the sparse matrix.
-        B: the dense matrix.
-        transpose: whether the sparse matrix is transposed.
-
-    Returns:
-        A matrix.
-
-    Raises:
-        ArgumentError: ``mat`` is no CSR.
-        ShapeError: the lengths differ.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> print(sparse.csr_matmat(sparse.csr_fromdense(jnp.eye(2)), jnp.ones((2, 1))))
-    [[1.]
-     [1.]]
-    """
-    check_sparse("mat", mat, CSR)
-    return _multiply(mat, B, transpose, 2)
+coo_todense = _todense(
+    COO, "coo_todense", _DENSE, "print(sparse.coo_todense(sparse.coo_fromdense(jnp.eye(1))))",
+    "[[1.]]")
+csr_todense = _todense(
+    CSR, "csr_todense", _DENSE, "print(sparse.csr_todense(sparse.csr_fromdense(jnp.eye(1))))",
+    "[[1.]]")
+coo_matvec = _matvec(
+    COO, "coo_matvec", _OF_VECTOR,
+    "print(sparse.coo_matvec(sparse.coo_fromdense(jnp.eye(2)), jnp.ones(2)))", "[1. 1.]")
+csr_matvec = _matvec(
+    CSR, "csr_matvec", _OF_VECTOR,
+    "print(sparse.csr_matvec(sparse.csr_fromdense(jnp.eye(2)), jnp.ones(2)))", "[1. 1.]")
+coo_matmat = _matmat(
+    COO, "coo_matmat", _OF_MATRIX,
+    "print(sparse.coo_matmat(sparse.coo_fromdense(jnp.eye(1)), jnp.ones((1, 2))))", "[[1. 1.]]")
+csr_matmat = _matmat(
+    CSR, "csr_matmat", _OF_MATRIX,
+    "print(sparse.csr_matmat(sparse.csr_fromdense(jnp.eye(1)), jnp.ones((1, 2))))", "[[1. 1.]]")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.support.errors import SpecError
 from fnx.core.support.target import Target
@@ -243,7 +243,7 @@ def _isolate(facts: RegionAnalysis, region: AttentionRegion,
 
     folds = [fold.result for fold in region.reductions]
     inputs = list(filter(is_read, toposort([*folds, *operand_nodes], stop=is_read)))
-    params = {n: build.param(i, n.dtype, n.shape) for i, n in enumerate(inputs)}
+    params = dict(zip(inputs, build_calls.params_like(inputs)))
     tiled_fn, written_fn = [build.function(substitute(folds, known), len(params))
                             for known in (_call_results(built, params), params)]
     return tiled_fn, written_fn

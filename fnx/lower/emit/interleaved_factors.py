@@ -32,10 +32,7 @@ def cholesky(e: InterleavedEmitter) -> Plan:
         e.read(0, packed)
         e.symmetrize(packed)
         e.widen(packed, n, n, size)
-        with e.loop(n, size) as i:
-            with e.loop(0, size) as j:
-                tile[i, j] = e.const(0)
-            tile[i, i] = e.const(1)
+        e.identity(tile, n, size)
         failed, = e.fold(0, e.index(blocks), [e.const(0)],
                          lambda at, failed: [_cholesky_column(e, tile, at, failed)])
         is_failed = failed > 0

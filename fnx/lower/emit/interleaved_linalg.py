@@ -220,6 +220,13 @@ class InterleavedEmitter(LinalgEmitter):
         yield
         self.lines.end_branch(branch)
 
+    def identity(self, target: Tile, start: int | Value, stop: Value) -> None:
+        """Write rows of the identity matrix, of ``stop`` columns."""
+        with self.loop(start, stop) as i:
+            with self.loop(0, stop) as j:
+                target[i, j] = self.const(0)
+            target[i, i] = self.const(1)
+
     @contextmanager
     def repeat(self, times: int) -> Iterator[Callable[[Value], None]]:
         """Open a loop that at most runs so often; it yields a function that leaves it if all lanes

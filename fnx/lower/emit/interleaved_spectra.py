@@ -144,10 +144,7 @@ def _tridiagonalize(e: InterleavedEmitter, a: Tile, taus: Tile, work: Tile, off:
 
 def _accumulate(e: InterleavedEmitter, a: Tile, taus: Tile, v: Tile, n: Value) -> None:
     """Multiply the reflections."""
-    with e.loop(0, n) as i:
-        with e.loop(0, n) as j:
-            v[i, j] = e.const(0)
-        v[i, i] = e.const(1)
+    e.identity(v, 0, n)
     with e.loop(0, n - 1) as reverse:
         j = n - 2 - reverse
         reflect(e, v, a, j + 1, j, taus[j, 0], j + 1, n, n)
@@ -237,10 +234,7 @@ def svd(e: InterleavedEmitter) -> Plan:
             with e.when(~is_tall):
                 x[i, j] = a[i, j]
         if second is not None:
-            with e.loop(0, k) as i:
-                with e.loop(0, k) as j:
-                    second[i, j] = e.const(0)
-                second[i, i] = e.const(1)
+            e.identity(second, 0, k)
         with e.repeat(_MOST_STEPS) as leave_if:
             leave_if(_sweep(e, x, second, k, length).eq(0))
         with e.loop(0, k) as i:

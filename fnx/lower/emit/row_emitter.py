@@ -73,6 +73,15 @@ class RowEmitter:
     def buffer(self, slot: int, t: DType) -> UOp:
         return UOp(ops.REF, t, (), op_args.Ref(slot, "", t.itemsize))
 
+    def put_element(self, index: UOp, destination: UOp) -> None:
+        """Store the results that belong to an element: its operands, and its index."""
+        source = self.lines.plus(self.first, self.cast(index, dtypes.index))
+        for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
+            t = dtypes.int32 if operand < 0 else key_dtype(self.arg.ins[operand][1])
+            value = self.cast(index, t) if operand < 0 else self.load(self.buffer(operand, t),
+                                                                      source)
+            self.store(self.buffer(slot, t), destination, value)
+
     # ---- keys
 
     def element(self, key: int, at: UOp) -> UOp:

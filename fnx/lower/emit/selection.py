@@ -91,7 +91,7 @@ class _SelectionEmitter(RowEmitter):
         self._fill()
         j = self.each(self.count)
         key, index = self._best_of_row()
-        self._put(lines.plus(lines.times(row, self.count), j), index)
+        self.put_element(index, lines.plus(lines.times(row, self.count), j))
         has_next = lines.branch(self.op(ops.CMPLT, lines.plus(j, 1), self.count))
         self._update(key, index)
         lines.end_branch(has_next)
@@ -231,14 +231,3 @@ class _SelectionEmitter(RowEmitter):
                                                     build.const(0, self.key)))
         is_nan = self.op(ops.CMPLT, build.const(infinity, self.key), size)
         return self.where(is_nan, build.const(high, self.key), ordered)
-
-    # ---- results
-
-    def _put(self, to: UOp, index: UOp) -> None:
-        """Store the results that belong to the element at an index."""
-        source = self.lines.plus(self.first, self.cast(index, dtypes.index))
-        for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
-            t = dtypes.int32 if operand < 0 else key_dtype(self.arg.ins[operand][1])
-            value = self.cast(index, t) if operand < 0 else self.load(self.buffer(operand, t),
-                                                                      source)
-            self.store(self.buffer(slot, t), to, value)

@@ -220,13 +220,7 @@ class _SortEmitter(RowEmitter):
         """Sort the indices of the elements, then gather all operands in that order."""
         order = self._moved()
         i = self.each(self.n)
-        index = self.load(order, i)
-        source = self.lines.plus(self.first, self.cast(index, dtypes.index))
-        destination = self.lines.plus(self.first, i)
-        for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
-            t = dtypes.int32 if operand < 0 else key_dtype(self.arg.ins[operand][1])
-            value = index if operand < 0 else self.load(self.buffer(operand, t), source)
-            self.store(self.buffer(slot, t), destination, value)
+        self.put_element(self.load(order, i), self.lines.plus(self.first, i))
         self.done()
 
     def _moved(self) -> UOp:
@@ -295,12 +289,8 @@ class _SortEmitter(RowEmitter):
         lines.put(ops.STORE, dtypes.void, (self._vector(self.positions, start), count))
         self.done()
         i = self.each(n)
-        source = lines.plus(self.first, i)
-        destination = lines.plus(self.first, self.cast(self.load(self.positions, i), dtypes.index))
-        for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
-            t = dtypes.int32 if operand < 0 else key_dtype(self.arg.ins[operand][1])
-            value = self.cast(i, t) if operand < 0 else self.load(self.buffer(operand, t), source)
-            self.store(self.buffer(slot, t), destination, value)
+        self.put_element(i, lines.plus(self.first, self.cast(self.load(self.positions, i),
+                                                             dtypes.index)))
         self.done()
 
     def _before(self, others: list[UOp], keys: list[UOp], left: UOp | None, all_left: bool) -> UOp:

@@ -30,7 +30,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.spec_program import NON_INSTRUCTIONS
-from fnx.core.rewriting.algebra import Bounds, trunc
+from fnx.core.rewriting.algebra import Bounds, hull, interval_product, quotient, remainder
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 
@@ -117,24 +117,6 @@ def bounds_of(program: UOp, nearest_zero: bool = False) -> dict[UOp, Bounds]:
     return bounds_by_line
 
 
-def _products(a: Bounds, b: Bounds) -> Bounds:
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def _quotients(a: Bounds, b: Bounds) -> Bounds:
-    if b[0] < 0:
-        largest = max(abs(a[0]), abs(a[1]))
-        return -largest, largest
-    corners = [trunc(x, max(y, 1)) for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def _remainders(a: Bounds, b: Bounds) -> Bounds:
-    largest = max(abs(b[0]), abs(b[1]), 1) - 1
-    return max(min(a[0], 0), -largest), min(max(a[1], 0), largest)
-
-
 def _right_shifts(a: Bounds, amount: Bounds) -> Bounds:
     if amount[0] != amount[1] or not 0 <= amount[0] < 64:
         return dtypes.index.limits
@@ -146,10 +128,10 @@ _BOUNDS: dict[Op, Callable[..., Bounds]] = {
     ops.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
     ops.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
     ops.NEG: lambda a: (-a[1], -a[0]),
-    ops.MUL: _products, ops.IDIV: _quotients, ops.REM: _remainders, ops.SHR: _right_shifts,
+    ops.MUL: interval_product, ops.IDIV: quotient, ops.REM: remainder, ops.SHR: _right_shifts,
     ops.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     ops.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    ops.WHERE: lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+    ops.WHERE: hull,
 }
 
 

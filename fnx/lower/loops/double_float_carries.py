@@ -23,7 +23,7 @@ from __future__ import annotations
 from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.dtypes import float32, float64
 from fnx.core.ir.expr import Expr, where
-from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild_results, toposort
 
 
 def double_float_carries(fn: UOp) -> UOp:
@@ -45,7 +45,7 @@ def double_float_carries(fn: UOp) -> UOp:
         copy_locs(results[0].src[0], scan)
         return results[-1]
 
-    return fn.with_operands(tuple(rebuild(fn.src, visit))) if bodies_of else fn
+    return rebuild_results(fn, visit) if bodies_of else fn
 
 
 def _broadcast_scalar(node: UOp) -> UOp:

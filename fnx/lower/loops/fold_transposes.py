@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fnx.core.ir import accessors, build, ops
-from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, rebuild_results, toposort
 from fnx.core.rewriting import symbolic
 
 MAX_WORK = 4  # additions per step and carried value; with more, lanes pay
@@ -52,7 +52,7 @@ def fold_transposes(fn: UOp) -> UOp:
             return src[0] if _result_slot(inner) in orders_of[inner.src[0]] else None
         return None
 
-    return fn.with_operands(tuple(rebuild(fn.src, visit))) if orders_of else fn
+    return rebuild_results(fn, visit) if orders_of else fn
 
 
 def _result_slot(result: UOp) -> int:

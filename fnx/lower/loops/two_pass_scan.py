@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from fnx.core.formulas.cumulative import cumulative
 from fnx.core.ir import build, build_calls, ops
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 
@@ -66,7 +66,7 @@ def two_pass_scan(fn: UOp, target: Target) -> UOp:
         if node.src[0] not in rewritten:
             rewritten[node.src[0]] = _scan_chunks(src[0], fold)
         return rewritten[node.src[0]][int(node.arg)]
-    return fn.with_operands(tuple(rebuild(fn.src, visit))) if matches else fn
+    return rebuild_results(fn, visit) if matches else fn
 
 
 def _match_cumulative(scan: UOp, slots: set[int]) -> _CumulativeReduction | None:

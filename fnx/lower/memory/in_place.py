@@ -60,7 +60,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.index_arrays import broadcast_indices, index_range
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.rewriting.symbolic import simplify
 from fnx.core.support.range_kinds import ID_KINDS, PARALLEL_KINDS
@@ -297,7 +297,7 @@ def scatter_updates(fn: UOp, results: Sequence[UOp], carried: Iterable[tuple[int
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return _to_scatter(node, src) if node in selects else None
 
-    return fn.replace(src=tuple(rebuild(fn.src, visit)))
+    return rebuild_results(fn, visit)
 
 
 def update_base(node: UOp) -> tuple[UOp, list[UOp]]:

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable
 
 from fnx.core.ir import build, op_args, ops
-from fnx.core.ir.uop import UOp, consumers, rebuild, toposort
+from fnx.core.ir.uop import UOp, consumers, rebuild_results, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 
 _MOVEMENTS = (ops.FOLD, ops.PAD, ops.PERMUTE, ops.RESHAPE)
@@ -53,7 +53,7 @@ def conv_input_gradient_to_contraction(fn: UOp) -> UOp:
         return _permute_sum(src[0], node.arg) if below in chains and below in single_use else None
 
     kernels = {n: n for n in nodes if n.op is ops.KERNEL}
-    return fn.replace(src=tuple(rebuild(fn.src, visit, kernels))) if chains else fn
+    return rebuild_results(fn, visit, kernels) if chains else fn
 
 
 def _is_sum(node: UOp) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from fnx.core.ir import build, ops
 from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 
 Interval = tuple[int, int]
 IntervalRule = Callable[[UOp, list[Interval]], Interval]
@@ -53,7 +53,7 @@ def fold_comparisons(fn: UOp) -> UOp:
             return _gather_to_shrink(node, src, intervals)
         return None
 
-    return fn.replace(src=tuple(rebuild(fn.src, visit, kernels)))
+    return rebuild_results(fn, visit, kernels)
 
 
 def _gather_to_shrink(node: UOp, src: tuple[UOp, ...],

@@ -19,13 +19,13 @@ True
 from __future__ import annotations
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.ir.uop import UOp, rebuild_results
 from fnx.core.rewriting.rewrite import underlying_const
 
 
 def fuse_argreduce(fn: UOp) -> UOp:
     """Return a FUNCTION in which the first index of an extreme is a reduction of pairs."""
-    return fn.with_operands(tuple(rebuild(fn.src, fuse_pair)))
+    return rebuild_results(fn, fuse_pair)
 
 
 def fuse_pair(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

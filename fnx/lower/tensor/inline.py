@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from fnx.core.ir import accessors, build_calls, ops
 from fnx.core.ir.op_bodies import OpBodies
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.tracing import trace
 
 MIN_CALLS = 8  # calls of one body, in one FUNCTION or loop, from which it is lowered separately
@@ -114,7 +114,7 @@ def _inline_one(fn: UOp, inlined: dict[UOp, UOp], frequent: set[UOp]) -> UOp:
         elif node.op is ops.FUNCTION:
             replacement = inlined.get(node)
         return replacement
-    return fn.with_operands(tuple(rebuild(fn.src, visit)))
+    return rebuild_results(fn, visit)
 
 
 def _calls_function(node: UOp) -> bool:

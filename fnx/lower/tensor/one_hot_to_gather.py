@@ -32,7 +32,7 @@ from collections.abc import Sequence
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
@@ -95,7 +95,7 @@ def one_hot_to_gather(fn: UOp, target: Target) -> UOp:
         return None
 
     kernels = {n: n for n in toposort(fn.src) if n.op is ops.KERNEL}
-    return fn.with_operands(tuple(rebuild(fn.src, visit, kernels)))
+    return rebuild_results(fn, visit, kernels)
 
 
 # ---- matching one-hot factors

@@ -30,7 +30,7 @@ from fnx.core.formulas.half_spectrum import from_half_spectrum, to_half_spectrum
 from fnx.core.ir import build, build_calls, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
-from fnx.core.ir.uop import UOp, copy_locs, current_loc, rebuild
+from fnx.core.ir.uop import UOp, copy_locs, current_loc, rebuild_results
 
 
 def plan_fft(fn: UOp, by_stages: bool = False) -> UOp:
@@ -40,7 +40,7 @@ def plan_fft(fn: UOp, by_stages: bool = False) -> UOp:
             return None
         current_loc.set_from(node)
         return copy_locs(_expand(node, by_stages, *src), node)
-    return fn.with_operands(tuple(rebuild(fn.src, visit)))
+    return rebuild_results(fn, visit)
 
 
 def _expand(node: UOp, by_stages: bool, x: UOp, table: UOp) -> UOp:

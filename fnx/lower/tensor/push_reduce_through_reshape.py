@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
 
@@ -31,7 +31,7 @@ def push_reduce_through_reshape(fn: UOp) -> UOp:
     """Return a FUNCTION whose REDUCEs over joined axes are over the axes that were joined."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return _push(node, src[0]) if node.op is ops.REDUCE else None
-    return fn.with_operands(tuple(rebuild(fn.src, visit)))
+    return rebuild_results(fn, visit)
 
 
 def _push(node: UOp, x: UOp) -> UOp | None:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 
 from fnx.core.ir import build, ops
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp, consumers, rebuild, toposort
+from fnx.core.ir.uop import UOp, consumers, rebuild_results, toposort
 
 _MOVEMENTS = (ops.PERMUTE, ops.RESHAPE, ops.SHRINK)
 
@@ -41,7 +41,7 @@ def push_slice_through_reduce(fn: UOp) -> UOp:
         return _slice(src[0], node.arg) if node in slices else None
 
     kernels = {n: n for n in nodes if n.op is ops.KERNEL}
-    return fn.replace(src=tuple(rebuild(fn.src, visit, kernels))) if slices else fn
+    return rebuild_results(fn, visit, kernels) if slices else fn
 
 
 def _is_view_of_sum(node: UOp, single_use: Collection[UOp]) -> bool:

@@ -17,7 +17,7 @@ operands of one kernel.
 from __future__ import annotations
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.uop import UOp, copy_locs, rebuild
+from fnx.core.ir.uop import UOp, copy_locs, rebuild_results
 from fnx.core.support.target import Target
 from fnx.lower.fusion import concat_in_place
 
@@ -35,4 +35,4 @@ def split_concat_by_buffer_limit(fn: UOp, target: Target) -> UOp:
             parts = [copy_locs(build.concat(parts[i:i + max_parts], node.arg), node)
                      for i in range(0, len(parts), max_parts)]
         return copy_locs(build.concat(parts, node.arg), node)
-    return fn.with_operands(tuple(rebuild(fn.src, visit))) if target.max_buffers else fn
+    return rebuild_results(fn, visit) if target.max_buffers else fn

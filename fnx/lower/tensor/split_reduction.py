@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.ir.uop import UOp, rebuild_results
 from fnx.core.support.target import Target
 from fnx.lower.tensor.split_k import split_k
 
@@ -48,7 +48,7 @@ def split_reduction(fn: UOp, target: Target) -> UOp:
             return split_k(node, src[0], target)
         chunks = _workgroup_chunks(node, target)
         return _split(node.with_operands(src), chunks) if chunks > 1 else None
-    return fn.with_operands(tuple(rebuild(fn.src, visit)))
+    return rebuild_results(fn, visit)
 
 
 def _workgroup_chunks(node: UOp, target: Target) -> int:

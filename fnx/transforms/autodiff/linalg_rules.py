@@ -101,7 +101,7 @@ def _make_rules(arg: op_args.Linalg) -> tuple[tuple[UOp, ...], tuple[str, ...], 
         return (routine, jvp), ("jvp",), ()
     outs = build_calls.linalg(arg.routine, xs, arg.options)
     fwd = build.function([*outs, *xs, *outs], n, f"{arg.name}.fwd")
-    saved = [build.param(i, x.dtype, x.shape) for i, x in enumerate([*xs, *outs])]
+    saved = build_calls.params_like([*xs, *outs])
     cts = [build.param(len(saved) + i, x.dtype, x.shape) for i, x in enumerate(outs)]
     arg_cts = vjp_rule(arg.options, saved[:n], saved[n:], cts)
     bwd = build.function([_node(ct) for ct in arg_cts if ct is not None], len(saved) + len(cts),

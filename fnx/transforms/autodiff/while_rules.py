@@ -113,13 +113,13 @@ class _WhileReverse:
 
     # ---- forward
 
+    def _goes_on(self, consts: Nodes, states: Nodes) -> UOp:
+        return inline_function(self.condition, [*consts, *states[:self.n]])[0]
+
     def forward(self, ins: Nodes) -> Sequence[UOp]:
         """Return the last carries; the numbers of steps and of saved states, the stride; and the
         saved states."""
         n, first = self.n, self.first
-
-        def goes_on(consts: Nodes, states: Nodes) -> UOp:
-            return inline_function(self.condition, [*consts, *states[:n]])[0]
 
         def chunk(consts: Nodes, states: Nodes) -> list[UOp]:
             carries, (steps, saved, stride), slots = states[:n], states[n:n + 3], states[n + 3:]
@@ -135,7 +135,7 @@ class _WhileReverse:
 
             def in_chunk(consts: Nodes, states: Nodes) -> UOp:
                 return build.and_(build.lt(states[n], consts[-1]),
-                                  inline_function(self.condition, [*consts[:-1], *states[:n]])[0])
+                                  self._goes_on(consts[:-1], states))
 
             *carries, steps = build_while(
                 in_chunk, lambda consts, states: [
@@ -144,7 +144,7 @@ class _WhileReverse:
                 [*consts, end], [*carries, steps], name=self.arg.name)
             return [*carries, steps, (Expr(saved) + 1).node, stride, *slots]
 
-        return build_while(goes_on, chunk, ins[:first],
+        return build_while(self._goes_on, chunk, ins[:first],
                            [*ins[first:], as_count(0), as_count(0), as_count(revolve.BLOCK),
                             *self._empty_slots(revolve.FORWARD_SNAPSHOTS)],
                            name=f"{self.arg.name}.chunk")
@@ -156,6 +156,12 @@ class _WhileReverse:
     def _savable(self, carries: Nodes) -> list[UOp]:
         """Return what is saved of a state: all but tokens, because effects do not happen again."""
         return [carries[c] for c in self.saved]
+
+    def _save(self, states: Nodes) -> list[UOp]:
+        """Save the state before a step; return the next step, and the saved states."""
+        i, saved = states[self.n], states[self.n + 1:]
+        return [(Expr(i) + 1).node, *[write_slot(p, as_index(i), c)
+                                      for p, c in zip(saved, self._savable(states))]]
 
     def _restore_state(self, saved: Nodes) -> list[UOp]:
         """Return the carries of a saved state."""
@@ -235,9 +241,7 @@ class _WhileReverse:
         n = self.n
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
-            carries, i, leaf = states[:n], states[n], states[n + 1:]
-            leaf = [write_slot(p, as_index(i), c) for p, c in zip(leaf, self._savable(carries))]
-            return [*self.rerun_step(consts[:-1], carries), (Expr(i) + 1).node, *leaf]
+            return [*self.rerun_step(consts[:-1], states[:n]), *self._save(states)]
 
         last = build_while(lambda consts, states: build.lt(states[n], consts[-1]), step,
                            [*consts, times.node], [*carries, as_count(0), *leaf],
@@ -277,15 +281,10 @@ class _ShortWhileReverse(_WhileReverse):
         """Return the last carries, the number of steps, and the states before them."""
         n, first = self.n, self.first
 
-        def goes_on(consts: Nodes, states: Nodes) -> UOp:
-            return inline_function(self.condition, [*consts, *states[:n]])[0]
-
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
-            carries, i, leaf = states[:n], states[n], states[n + 1:]
-            leaf = [write_slot(p, as_index(i), c) for p, c in zip(leaf, self._savable(carries))]
-            return [*inline_function(self.step, [*consts, *carries]), (Expr(i) + 1).node, *leaf]
+            return [*inline_function(self.step, [*consts, *states[:n]]), *self._save(states)]
 
-        return build_while(goes_on, step, ins[:first],
+        return build_while(self._goes_on, step, ins[:first],
                            [*ins[first:], as_count(0), *self._empty_slots(revolve.BLOCK)],
                            name=self.arg.name, max_trips=revolve.BLOCK)
 

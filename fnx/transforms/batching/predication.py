@@ -65,7 +65,7 @@ def batched_while(condition: UOp, body: UOp, consts: Sequence[BatchedValue],
     n, fixed, first = len(consts), [c.node for c in consts], [c.node for c in carries]
     active_init = inline_function(condition, [*fixed, *first])[0]
     all_args = [*fixed, *first, active_init]
-    params = [build.param(i, x.dtype, x.shape) for i, x in enumerate(all_args)]
+    params = build_calls.params_like(all_args)
     active, old = params[-1], params[n:-1]
     goes_on = build.function([build.reduce(active, ops.OR, (0,))], len(params), condition.arg.name)
 

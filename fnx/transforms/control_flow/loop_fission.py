@@ -198,7 +198,7 @@ class _ScanFission:
         if not nodes:
             return []
         sources = [*self.consts, *self.xs, *stacked]
-        slots = {n: build.param(i, n.dtype, n.shape) for i, n in enumerate(sources)}
+        slots = dict(zip(sources, build_calls.params_like(sources)))
         body = build.function(substitute(nodes, slots), len(sources), self.arg.name)
         batched = [False] * len(self.consts) + [True] * (len(self.xs) + len(stacked))
         batched_body = batch(body, self.arg.length, batched)
@@ -252,7 +252,7 @@ class _ScanFission:
         consts = [p for p in self.consts if p in read]
         xs = [p for p in self.xs if p in read]
         order = [*consts, *[self.carries[i] for i in remaining], *xs]
-        slots = {p: build.param(k, p.dtype, p.shape) for k, p in enumerate(order)}
+        slots = dict(zip(order, build_calls.params_like(order)))
         body = build.function(substitute(outs, slots), len(order), self.arg.name)
         results = build_calls.scan(body, self.arg.length, [self.consts[p] for p in consts],
                                    [self.inits[i] for i in remaining], [self.xs[p] for p in xs],

@@ -17,6 +17,7 @@ from fnx.core.ir import build, build_calls, dtypes, op_args
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.lengths import range_length
 from fnx.core.support.errors import ArgumentError, PytreeError, ShapeError
+from fnx.core.tracing.trace import unflatten_arrays
 from fnx.transforms.control_flow.batched_body import batch_body
 from fnx.transforms.control_flow.bodies import (
     Body,
@@ -117,7 +118,7 @@ def map_(f: Callable[..., Any], xs: Any, batch_size: int) -> Any:
     if rest:
         parts.append(_map_rows(body, [slice_rows(x, length - rest, length) for x in rows], rest))
     outs = [build.concat(ys, 0) for ys in zip(*parts)]
-    return body.out_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+    return unflatten_arrays(body.out_tree, outs, body.outs)
 
 
 def _map_rows(body: Body, rows: Sequence[UOp], batch_size: int) -> Sequence[UOp]:
@@ -141,7 +142,7 @@ def fori_loop(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: 
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
     outs = unrolled_scan(body.function, length, body.captures, body.carry(carry), [index], False,
                          unroll, name=body.name + op_args.FORI_LOOP)
-    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
+    return unflatten_arrays(init_tree, body.results(outs), body.outs)
 
 
 def indexed_body(f: Callable[..., Any], index: Aval, init: Any

@@ -15,7 +15,7 @@ from fnx.core.ir import build, build_calls, dtypes, op_args
 from fnx.core.ir.derivations import derived_forms
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import DTypeError, PytreeError, ShapeError
-from fnx.core.tracing.trace import inline_nodes
+from fnx.core.tracing.trace import inline_nodes, unflatten_arrays
 from fnx.transforms.control_flow import uniform_control_flow
 from fnx.transforms.control_flow.bodies import (
     Body,
@@ -57,7 +57,7 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
             cond_fn, step, captures, effectful.carry(carry), effects, axes))
     else:
         outs = body.results(build_calls.while_(cond_fn, step, captures, body.carry(carry)))
-    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
+    return unflatten_arrays(init_tree, outs, body.outs)
 
 
 def _check_condition(test: Body) -> None:
@@ -86,7 +86,7 @@ def fori_loop_dynamic(f: Callable[..., Any], lower: Array, upper: Array, init: A
                                                axes)
     else:
         outs = build_calls.while_(cond_fn, step, consts, start, body.name + op_args.FORI_LOOP)
-    return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
+    return unflatten_arrays(init_tree, body.results(outs), body.outs)
 
 
 def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:

@@ -256,13 +256,18 @@ class CustomFunction(Transformed[P, R]):
         """Trace the function, and its rules when a derivative is taken."""
         traced = self._run(signature, [None] * len(signature.avals))
         effects = bool(traced.tokens)
-        fn, _, captures = close_over(traced, [], effects)
+        custom = self._without_rules(traced, [], effects)
+        return custom.replace(arg=custom.arg.replace(rule_maker=lazy_rules(
+            self, signature, custom, is_always_lazy)))
+
+    def _without_rules(self, traced: TracedFunction, captures: Sequence[UOp], effects: bool
+                       ) -> TracedCustom:
+        """Close the function over ``captures`` and those that it adds."""
+        fn, _, captures = close_over(traced, captures, effects)
         arg = op_args.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
                              len(captures), effects=effects)
-        custom = TracedCustom((fn,), arg, tuple(captures), traced.out_tree,
-                              tuple([x._aval for x in traced.outs]))
-        return custom.replace(arg=arg.replace(rule_maker=lazy_rules(
-            self, signature, custom, is_always_lazy)))
+        return TracedCustom((fn,), arg, tuple(captures), traced.out_tree,
+                            tuple([x._aval for x in traced.outs]))
 
     def code_keys(self) -> tuple[Any, ...] | None:
         """Return keys of the code of the function and its rules; None if it is not known by
@@ -285,11 +290,8 @@ class CustomFunction(Transformed[P, R]):
         effects = bool(traced.tokens)
         handles: dict[Any, list[Any]] = {}
         for _ in range(MAX_ROUNDS):
-            fn, _, captures = close_over(traced, captures, effects)
-            arg = op_args.Custom(self._name, tuple([(o.shape, o.dtype) for o in fn.src]), (),
-                                 len(captures), effects=effects)
-            custom = TracedCustom((fn,), arg, tuple(captures), traced.out_tree,
-                                  tuple([x._aval for x in traced.outs]))
+            custom = self._without_rules(traced, captures, effects)
+            captures = list(custom.captures)
             opened = _EnclosingRule(self, key, custom)
             rules, vmap, tried = with_reused_handles(
                 handles, functools.partial(self._trace_rules, signature, custom, opened))
@@ -315,8 +317,9 @@ class CustomFunction(Transformed[P, R]):
             ct_indices = (-1, *[i if i < 0 else i + 1 for i in ct_indices])
         if vmap is not None:
             vmap.captures, vmap.effects, vmap.handles = tuple(captures), effects, handles
-        arg = op_args.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                             ct_indices, vmap_rule=vmap, effects=effects, n_linear=self.linear)
+        arg = op_args.Custom(self._name, custom.arg.outs, tuple([r.name for r in rules]),
+                             len(captures), ct_indices, vmap_rule=vmap, effects=effects,
+                             n_linear=self.linear)
         return TracedCustom(tuple(functions), arg, tuple(captures), custom.out_tree, custom.outs,
                             self.stop_captures)
 

@@ -21,7 +21,7 @@ from fnx.core.ir import build, build_calls
 from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import GradError, PytreeError, ShapeError
 from fnx.core.support.record import Record
-from fnx.core.tracing.trace import ClosedFunction, function_name, trace
+from fnx.core.tracing.trace import ClosedFunction, function_name, trace, unflatten_arrays
 from fnx.transforms.autodiff.arguments import Float0, is_no_derivative
 from fnx.transforms.custom.check_results import SymbolicZero
 from fnx.transforms.custom.vmap import CallWithRules
@@ -57,7 +57,7 @@ class _Equation(Record):
             closed = _trace(self.f, arrays, tree.structure(x), "an equation")
             const_nodes = [known.get(node, node) for node in closed.captures]
         nodes = build_calls.call(closed.function, [*[v._node for v in arrays], *const_nodes])
-        return closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
+        return unflatten_arrays(closed.out_tree, nodes, closed.outs)
 
 
 def _trace(f: Callable[..., Any], arrays: Sequence[Array], structure: tree.TreeDef, by: str

@@ -15,7 +15,7 @@ from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.scope import scope
 from fnx.core.scope.callbacks import Handle
 from fnx.core.support.record import Record
-from fnx.core.tracing.trace import TracedFunction, close, preserving_locs, trace
+from fnx.core.tracing.trace import TracedFunction, close, preserving_locs, trace, unflatten_arrays
 
 
 class Signature(Record):
@@ -66,7 +66,7 @@ class TracedCustom(Record):
         if token_args:
             scope.set_token(nodes[0])
             nodes = nodes[1:]
-        return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
+        return unflatten_arrays(self.out_tree, nodes, self.outs)
 
 
 class TracedRule(Record):

@@ -435,7 +435,7 @@ class _LoopConverter:
             last.append(active.node)
         rows = {t: build.iota(trips, arrays.integer), **scope.rows}
         params = [*scope.captures, *carried, *rows]
-        to = {x: build.param(slot, x.dtype, x.shape) for slot, x in enumerate(params)}
+        to = dict(zip(params, build_calls.params_like(params)))
         outs = [*last, *[x.node for x in steps.values()], *[x.node for x in step_masks.values()]]
         name = self.t.arg.name or "loop"
         body = build.function(substitute(outs, to), len(params), f"{arrays.kernel.arg.name}.{name}")
