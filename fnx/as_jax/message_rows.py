@@ -11,6 +11,35 @@ from collections.abc import Callable
 Words = str | Callable[[re.Match[str]], str]
 
 _CARRY = "body function carry input and carry output must have"
+_TYPE = r"(\w+\[[^\]]*\])"
+_RULE = r"(\S+)(?: \([^()]*\))?"  # the name of a rule, without its line
+
+
+def _difference(left: str, right: str) -> str:
+    """Return how types differ: ``, so the dtypes do not match, and the shapes do not match.``"""
+    (t, a), (u, b) = left.split("["), right.split("[")
+    why = ["the dtypes do not match"] * (t != u) + ["the shapes do not match"] * (a != b)
+    return f", so {', and '.join(why)}." if why else "."
+
+
+def _carry_types(match: re.Match[str]) -> str:
+    loop, path, before, after = [part.replace(" ", "") for part in match.groups()]
+    return (f"{loop} {_CARRY} equal types, but they differ:\n\nThe input carry "
+            f"{'component ' * bool(path)}c{path} has type {before} but the corresponding output "
+            f"carry component has type {after}{_difference(before, after)}")
+
+
+def _branch_types(match: re.Match[str]) -> str:
+    name, one, other = [part.replace(" ", "") for part in match.groups()]
+    first, second = ("true_fun", "false_fun") if name == "cond" else ("branch 0", "branch1")
+    if name == "cond":
+        one, other = other, one  # fnx lists the branch of False first
+    return (f"{name} branches must have equal output types but they differ.\n\nThe output of "
+            f"{first} has type {one} but the corresponding output of {second} has type {other}"
+            f"{_difference(one, other)} {first} and {second} output must have identical types, "
+            f"got {one} and {other}.")
+
+
 CONTROL_FLOW: dict[str, Words] = {
     r"associative_scan: expected a function(?: as \w+)?, got (\w+)":
         "lax.associative_scan: fn argument should be callable.",
@@ -28,13 +57,12 @@ CONTROL_FLOW: dict[str, Words] = {
     r"scan: expected .* to return \(carry, output of the step\), got (.*)":
         r"scan body output must be a pair, got \1.",
     r"(?s)scan: expected .* to return a carry of the structure that it was given: (.*)":
-        rf"scan {_CARRY} the same pytree structure, but they differ: \1.",
+        rf"scan {_CARRY} the same pytree structure, but they differ:\n\n\1.",
     r"(scan|while_loop|fori_loop): expected .* to return a carry of the structure .*: (.*)":
-        rf"\1 {_CARRY} the same pytree structure, but they differ: \2.",
-    r"(scan|while_loop|fori_loop): expected carry(\S*) of .* to keep its type (\w+\[[^\]]*\])"
-    r".*, got (\w+\[[^\]]*\])":
-        rf"\1 {_CARRY} equal types, but they differ: The input carry c\2 has type \3 but the "
-        r"corresponding output carry component has type \4.",
+        rf"\1 {_CARRY} the same pytree structure, but they differ:\n\n\2.",
+    rf"(scan|while_loop|fori_loop): expected carry(\S*) of .* to keep its type {_TYPE}.*, "
+    rf"got {_TYPE}":
+        _carry_types,
     r"(scan|while_loop|fori_loop): expected .*carry.*, got (.*)":
         rf"\1 {_CARRY} equal types, but they differ: \2.",
     r"scan: expected one length, got (\d+) of length= and (\d+)":
@@ -49,22 +77,22 @@ CONTROL_FLOW: dict[str, Words] = {
     r"while_loop: expected .* to return a bool scalar, got ([(\[{].*)":
         r"cond_fun must return a boolean scalar, but got pytree PyTreeDef(\1).",
     r"while_loop: expected .* to return a bool scalar, got (.*)":
-        r"cond_fun must return a boolean scalar, but got output type(s) [\1].",
+        r"cond_fun must return a boolean scalar, but got output type(s) [ShapedArray(\1)].",
     r"fori_loop: expected (lower|upper) as an integer scalar, got (\w+)":
-        r"arguments to fori_loop must have equal types; lower and upper, got \2",
-    r"cond: expected a bool scalar as predicate, got (\w+)$|"
-    r"cond: expected a bool scalar as predicate, got (\w+)\n":
-        "Pred must be a scalar; Pred type must be either boolean or number",
+        r"lower and upper arguments to fori_loop must have equal types, got \2 and int32",
+    r"cond: expected a bool scalar as predicate, got (\w+)(?:$|\n)":
+        r"Pred must be a scalar; Pred type must be either boolean or number, got <\1>.",
+    r"cond: expected a bool scalar as predicate, got \w+\[(.+)\]":
+        r"Pred must be a scalar, got an array of shape (\1).",
     r"cond: expected a bool scalar as predicate, got (.*)": r"Pred must be a scalar, got \1",
     r"switch: expected branches with results of one structure, got (.*) of .* and (.*) of":
-        "switch branch outputs must have the same pytree structure, but they differ; branch 0 and "
-        r"1 outputs must have same type structure, got \1 and \2.",
+        "switch branch outputs must have the same pytree structure, but they differ:\n\nbranch 0 "
+        r"and 1 outputs must have same type structure, got \1 and \2.",
     r"expected branches with results of one structure, got (.*) of .* and (.*) of":
-        "cond branch outputs must have the same pytree structure, but they differ: "
+        "cond branch outputs must have the same pytree structure, but they differ:\n\n"
         r"true_fun and false_fun output must have same type structure, got \1 and \2.",
-    r"cond: expected branches with results of one type, got (.*) and (.*) as":  # false comes first
-        "cond branches must have equal output types but they differ; true_fun and false_fun "
-        r"output must have identical types, got \2 and \1.",
+    rf"(\w+): expected branches with results of one type, got {_TYPE}.*? and {_TYPE}":
+        _branch_types,
     r"expected branches with results of one type, got (.*) and (.*) as":
         "cond branches must have equal output types but they differ; true_fun and false_fun "
         r"output must have identical types, got \1 and \2.",
@@ -115,6 +143,15 @@ EFFECTS: dict[str, Words] = {
         "device_put device specification must be a tree prefix of the corresponding value",
 }
 
+def _exported_shape(match: re.Match[str]) -> str:
+    want, got = [text.replace(" ", "").split(",") for text in match.groups()[1:]]
+    axis = next((i for i, (n, m) in enumerate(zip(want, got)) if n != m), 0)
+    kind = f"Shape mismatch for args[0].shape[{axis}] (expected same constant)" \
+        if len(want) == len(got) else "Rank mismatch for args[0]"
+    shapes = [f"({', '.join(dims)}{',' * (len(dims) == 1)})" for dims in (want, got)]
+    return f"{kind}: expected {shapes[0]} and called with {shapes[1]}"
+
+
 COMPILED: dict[str, Words] = {
     r"was compiled for (\w+\[.*?\]) as (\S+), got (\w+\[.*?\])":
         "Argument types differ from the types for which this computation was compiled. The "
@@ -133,9 +170,8 @@ COMPILED: dict[str, Words] = {
     r"(\S+): expected a call on (.*), got one on (\w+)":
         r"Function '\1' was exported for platform '\2' but it is used on '\3'.",
     r"^(\S+): expected (\w+)(\[.*\]), got (\w+)\3":
-        r"Dtype mismatch for args[0]: expected \2, got \4",
-    r"^(\S+): expected (\w+\[.*\]), got (\w+\[.*\])\n.*export":
-        r"Shape mismatch for args[0], or rank mismatch for args[0]: expected \2, got \3",
+        r"Dtype mismatch for args[0]: expected \2 and called with \4",
+    r"^(\S+): expected \w+\[(.*)\], got \w+\[(.*)\]\n.*export": _exported_shape,
 }
 
 RULES: dict[str, Words] = {
@@ -162,41 +198,48 @@ RULES: dict[str, Words] = {
         r"No VJP defined for custom_vjp function \1 using defvjp.",
     r"expected rules for (.*), made with custom_vmap, got none":
         r"No batching rule defined for custom_vmap function \1 using def_vmap.",
-    r"expected the jvp rule (.*) of (.*) to return a pair.*, got (\w+)\n":
+    rf"expected the jvp rule {_RULE} of (.*) to return a pair.*, got ([^\n]*)":
         r"Custom JVP rule \1 for function \2 must produce a pair (list or tuple of length two) "
         r"representing primal and tangent outputs, but got \3.",
-    r"expected the jvp rule (.*) of (.*) to return tangents like the results, (.*), got (.*)":
+    rf"expected the jvp rule {_RULE} of (.*) to return tangents like the results, (.*), got (.*)":
         r"Custom JVP rule \1 for function \2 must produce primal and tangent outputs with equal "
-        r"container (pytree) structures, but got \3 and \4 respectively.",
-    r"expected the jvp rule (.*) of (.*) to return tangent like the result, (.*), got (.*)":
+        r"container (pytree) structures, but got PyTreeDef(\3) and PyTreeDef(\4) respectively.",
+    rf"expected the jvp rule {_RULE} of (.*) to return tangent like the result, (.*), got (.*)":
         "Custom JVP rule must produce primal and tangent outputs with corresponding shapes and "
         r"dtypes. Expected \3 (tangent type of \3) but got \4.",
-    r"expected the jvp rule (.*) of (.*) to return result like the function, (.*), got (.*)":
+    rf"expected the jvp rule {_RULE} of (.*) to return result like the function, (.*), got (.*)":
         r"Custom JVP rule \1 for function \2 must produce a pair (list or tuple of length two) "
         "where the first element represents the primal output (equal in value to the output of "
         r"the custom_jvp-decorated function \2, and in particular of the same container/pytree "
         r"structure), but instead the JVP rule output's first element had \4, not \3.",
-    r"expected the fwd rule (.*) of (.*) to return a pair":
+    rf"expected the fwd rule {_RULE} of (.*) to return a pair":
         r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
-        "where the first element represents the primal output and the second residuals.",
-    r"expected the fwd rule (.*) of (.*) to return result like the function, (.*), got (.*)":
+        "where the first element represents the primal output (equal to those of the custom_vjp-"
+        r"decorated function \2) and the second element represents residuals.",
+    rf"expected the fwd rule {_RULE} of (.*) to return results? like the function, (.*), got (.*)":
         r"Custom VJP fwd rule \1 for function \2 must produce a pair (list or tuple of length two) "
         r"where the first element represents the primal output, of type \3, but got \4. It must "
         "produce an output with the same container (pytree) structure, and shapes/dtypes.",
-    r"expected the bwd rule (.*) of (.*) to return cotangent\[(.*)\] like the argument, (.*), "
+    rf"expected the bwd rule {_RULE} of (.*) to return cotangent\[(.*)\] like the argument, "
+    rf"{_TYPE}, got {_TYPE}":
+        lambda m: "Custom VJP bwd rule must produce an output with the same type as the args tuple "
+        f"of the primal function, but at output[{m[3]}] the bwd rule produced an output of type "
+        f"{m[5]} corresponding to an input of type {m[4]}{_difference(m[4], m[5])}",
+    rf"expected the bwd rule {_RULE} of (.*) to return a tuple of (\d+).*, got (.*)":
+        "Custom VJP bwd rule must produce an output with the same container (pytree) structure as "
+        "the args tuple of the primal function, and in particular must produce a tuple of length "
+        r"equal to the number of arguments to the primal function, but got \4 for \3.",
+    rf"expected the vmap rule {_RULE} of (.*) to return out_batched like the result, (.*), "
     r"got (.*)":
-        "Custom VJP bwd rule must produce an output with the same type as the args tuple of the "
-        r"primal function, but at output[\3] the bwd rule produced an output of type \5 "
-        r"corresponding to an input of type \4.",
-    r"expected the bwd rule (.*) of (.*) to return a tuple of .*, got (\w+) of (\d+)":
-        r"Custom VJP bwd rule \1 for function \2 must produce an output with the same container "
-        r"(pytree) structure as the args tuple of the primal function, but got \3 of \4.",
-    r"expected the bwd rule (.*) of (.*) to return a tuple.*, got (\w+)":
-        r"Custom VJP bwd rule \1 for function \2 must produce a tuple of as many gradients as "
-        r"arguments, but got \3.",
+        "structure of output value and output batching specification returned by custom vmap "
+        r"rule (\1) do not match.\nOutput values: PyTreeDef(\3)\nBatching spec: PyTreeDef(\4)",
+    rf"the abstract evaluation rule {_RULE} of the primitive (\w+) to return":
+        r"\2.abstract_eval() method should return a tuple or a list iff \2.multiple_results.",
 }
 
 MACHINERY: dict[str, Words] = {
+    r"jet: expected series of one length":
+        "jet terms have inconsistent lengths for different arguments",
     r"jit: expected arguments that are static or donated, got both for (.*)":
         r"static_argnums and donate_argnums cannot intersect, got \1 in both.",
     r"ShapeDtypeStruct: expected a dtype": "ShapeDtypeStruct: dtype must be specified.",

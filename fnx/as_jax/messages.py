@@ -24,7 +24,9 @@ _TRACED = r"expected a concrete value, got a traced (\w+\[[^\]]*\])"
 def _traced(words: str) -> Words:
     """Return words about a traced value that end with the arguments it depends on."""
     def fill(match: re.Match[str]) -> str:
-        names = (match[4] or "").removeprefix("s ").strip().split(", ")
+        if not match[4]:
+            return match.expand(words)
+        names = match[4].removeprefix("s ").strip().split(", ")
         several = "s" * (len(names) > 1)
         static = " Consider using the `static_argnums` parameter of `jax.checkpoint` for it." \
             if match[2] == "checkpoint" else ""
@@ -35,9 +37,9 @@ def _traced(words: str) -> Words:
     return fill
 
 
-def _transform(hint: str) -> str:
+def _transform(hint: str, caller: str = "") -> str:
     """Return the pattern of an error about a traced value, by what its hint is about."""
-    return (rf"(?s){_TRACED}.*?: (\w+) of (\S+) traces with abstract values"
+    return (rf"(?s){caller}{_TRACED}.*?: (\w+) of (\S+) traces with abstract values"
             rf"(?:; it depends on the argument(s? [^\n]*))?.*{hint}")
 
 
@@ -137,9 +139,15 @@ _VALUES: dict[str, Words] = {
     _transform("compute with fnx.numpy, or pass"): _traced(
         "The numpy.ndarray conversion method __array__() was called on traced array with shape "
         r"\1."),
-    rf"(?s){_TRACED}.*shapes and axes must be":
-        r"Shapes must be 1D sequences of concrete values of integer type, got traced array with "
-        r"shape \1.",
+    _transform("shapes and axes must be"): _traced(
+        "Shapes must be 1D sequences of concrete values of integer type, got traced array with "
+        r"shape \1.\nIf using `jit`, try using `static_argnums` or applying `jit` to smaller "
+        "subfunctions."),
+    _transform("", r"np\.\w+: "): _traced(
+        "The numpy.ndarray conversion method __array__() was called on traced array with shape "
+        r"\1."),
+    _transform(""): _traced("Abstract tracer value encountered where concrete value is expected: "
+                            r"traced array with shape \1."),
     _TRACED: r"Abstract tracer value encountered where concrete value is expected: traced array "
              r"with shape \1.",
     r"expected a bool mask with a concrete value":
@@ -213,6 +221,8 @@ _DERIVATIVES: dict[str, Words] = {
     r"has_aux=True: expected .* to return \(result, aux\), got (\w+)":
         "expected function with aux output to return a two-element tuple, but got type "
         r"<class '\1'>",
+    r"expected a float array as differentiated argument \S+, got (str) ('.*')\n":
+        r"Argument \2 of type <class '\1'> is not a valid JAX type.",
     r"expected a float array as differentiated argument \S+, got (\w+)\n": _NOT_JAX,
     r"expected None or float0 as the tangent at \S+, which is (\w+)":
         "primal and tangent arguments to jax.jvp do not match; dtypes must be equal, or in case of "
@@ -220,10 +230,12 @@ _DERIVATIVES: dict[str, Words] = {
         "expected tangent dtype [('float0', 'V')].",
     r"(grad|jacrev): expected real results, got (\w+)":
         r"\1 requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but "
-        r"got \2. For holomorphic differentiation, pass holomorphic=True.",
+        r"got \2. For holomorphic differentiation, pass holomorphic=True. For differentiation of "
+        "non-holomorphic functions involving complex outputs, use jax.vjp directly.",
     r"(jac\w+): expected real arguments, got (\w+)":
         r"\1 requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got "
-        r"\2. For holomorphic differentiation, pass holomorphic=True.",
+        r"\2. For holomorphic differentiation, pass holomorphic=True. For differentiation of "
+        "non-holomorphic functions involving complex inputs, use jax.jvp directly.",
     r"expected primals and tangents as tuples or lists, got (\w+) and (\w+)":
         r"primal and tangent arguments to jax.jvp must be tuples or lists; found \1 and \2.",
     r"expected a tangent for (\S+), which is":
@@ -276,6 +288,18 @@ _ARRAYS: dict[str, Words] = {
     r"expected one of cpu, .* or gpu, got '(\w+)'": r"Unknown backend \1.",
     r"(\w+): expected shapes that broadcast, got (\(.*?\)) and (\(.*?\))\n":
         r"\1 got incompatible shapes for broadcasting: \2, \3.",
+    r"dot_general: expected equal lengths of axis \d+ of (.*) and axis \d+ of (.*)":
+        r"dot_general requires contracting dimensions to have the same shape, got \1 and \2.",
+    r"(\w+) does not take (\w+)":
+        lambda m: f"{m[1].lower()} does not accept dtype {m[2]}.",
+    r"concatenate: expected shapes that agree except along axis \d+, got (.*) and (.*)":
+        r"Cannot concatenate arrays with shapes that differ: got \1, \2.",
+    r"transpose: expected (\d+) axes, got (.*)":
+        r"transpose permutation isn't a permutation of operand dimensions, got permutation \2",
+    r"broadcast_in_dim: expected a shape that broadcasts to (.*), got (.*)":
+        "broadcast_in_dim operand dimension sizes must either be 1, or be equal to their "
+        "corresponding dimensions in the target broadcast shape; got operand of shape "
+        r"\2, target broadcast shape \1",
     r"matmul: expected the last axis of .* to match .*, got (\d+) and (\d+)":
         "dot_general requires contracting dimensions to have the same shape, got "
         r"(\1,) and (\2,).",

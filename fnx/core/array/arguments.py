@@ -50,6 +50,20 @@ def positional_name(f: Callable[..., Any], i: int) -> str:
     return f"args[{i}]" if rest is None else f"{rest}[{i - len(names)}]"
 
 
+def keyword_name(f: Callable[..., Any], name: str) -> str:
+    """Return the name of an argument passed by name: ``options['a']`` if no parameter has it.
+
+    >>> keyword_name(lambda x, **options: 0, "x"), keyword_name(lambda x, **options: 0, "a")
+    ('x', "options['a']")
+    """
+    try:
+        parameters = inspect.signature(f).parameters
+    except (TypeError, ValueError):
+        return name
+    rest = next((p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD), None)
+    return name if rest is None or name in parameters else f"{rest}[{name!r}]"
+
+
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise unless the value is one of those that the argument allows.
 

@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fnx.core.array import eager_cache, tree
 from fnx.core.array.api_boundary import asarray
-from fnx.core.array.arguments import positional_name
+from fnx.core.array.arguments import keyword_name, positional_name
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, op_args, ops
@@ -213,7 +213,8 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
     reached = set() if node is None else {*toposort([node])}
     traced = [i for i, x in enumerate(inputs) if type(x) is Aval]
     paths = tree.paths(in_tree)
-    names = [argument_name(f, paths[i]) for i, leaf in zip(traced, leaves) if leaf in reached]
+    read = [paths[i] for i, leaf in zip(traced, leaves) if leaf in reached]
+    names = [argument_name(f, path) for path in read]
     if not names:
         error.requested = node  # of an outer trace
         return
@@ -221,6 +222,8 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
     error.message += f"; it depends on the argument{'s' * (len(names) > 1)} {shown}"
     error.args, error.function = (error.message,), f
     of_scalars = all(not inputs[i].shape for i, leaf in zip(traced, leaves) if leaf in reached)
+    names = [str(path[1].key) if path[0].idx == 1 and len(path) == 2 else name
+             for path, name in zip(read, names)]
     if error.static and all(map(str.isidentifier, names)):
         ending = f"; or make {' and '.join(names)} static: static_argnames=" \
             f"{(names[0] if len(names) == 1 else tuple(names))!r}" if of_scalars else ""
@@ -238,7 +241,7 @@ def argument_name(f: Callable[..., Any], path: Sequence[Any],
     """
     half, first, *rest = path
     if half.idx == 1:
-        name = str(first.key)
+        name = keyword_name(f, str(first.key))
     else:
         name = positional_name(f, first.idx if positions is None else positions[first.idx])
     return name + tree.keystr(tuple(rest))

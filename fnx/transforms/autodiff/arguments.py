@@ -94,7 +94,7 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
         array = asarray(x)
     except FnxError as e:
         raise GradError(f"expected a float array as differentiated argument {where(i)}, got "
-                        f"{type(x).__name__}",
+                        f"{type(x).__name__}{f' {x!r}' if type(x) is str else ''}",
                         hint=non_array_hint(x, where(i), "choose the arguments to differentiate "
                                             "with argnums", e)) from e
     if not array._dtype.is_inexact and not allow_int:
