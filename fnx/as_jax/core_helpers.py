@@ -109,6 +109,7 @@ def name_jitted_functions() -> None:
             return f"<PjitFunction of {self._name}>"
     Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
     type.__setattr__(Jitted, "__repr__", text)
+    Jitted.ir_by_default = "stablehlo"
 
 
 def debug_info(traced_for: str, fun: Callable[..., Any], args: Sequence[Any],

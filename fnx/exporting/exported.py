@@ -22,9 +22,9 @@ from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
-from fnx.core.ir import ops
+from fnx.core.ir import build, ops
+from fnx.core.ir.dtypes import as_dtype
 from fnx.core.ir.uop import toposort
-from fnx.core.levels import show
 from fnx.core.rewriting.dimensions import variables
 from fnx.core.scope import storage
 from fnx.core.support.config import config
@@ -40,6 +40,9 @@ from fnx.exporting.symbolic_shapes import (
     symbolic_args_specs,
     symbolic_shape,
 )
+from fnx.jaxprs.stablehlo_text import module_text
+from fnx.jaxprs.syntax import ClosedJaxpr
+from fnx.jaxprs.view import function_to_jaxpr
 from fnx.saving import safetensors
 from fnx.transforms.custom.lazy_rules import drop_lazy_rules
 from fnx.transforms.dispatch.bounded_lengths import instantiated, solve, trace_bounded
@@ -135,8 +138,13 @@ class Exported:
         return data
 
     def mlir_module(self) -> str:
-        """Return the graph as text, for reading."""
-        return show.pretty(self._graph.function)
+        """Return the graph in the format of StableHLO, for reading."""
+        graph, n = self._graph, len(self._graph.ins)
+        consts = [build.param(n + i, as_dtype(x.dtype), x.shape)
+                  for i, x in enumerate(graph.consts)]
+        params = [build.param(i, a.dtype, a.shape) for i, a in enumerate(graph.ins)]
+        jaxpr = function_to_jaxpr(graph.function, params, consts)
+        return module_text(ClosedJaxpr(jaxpr, graph.consts), self.fun_name)
 
     def has_vjp(self) -> bool:
         """Return whether it has a derivative: one that was read has as many as were asked for."""

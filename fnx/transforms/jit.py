@@ -92,6 +92,7 @@ if TYPE_CHECKING:
 
 bounded_lengths = lazy_import("fnx.transforms.dispatch.bounded_lengths")
 jaxprs = lazy_import("fnx.jaxprs.make")
+stablehlo_text = lazy_import("fnx.jaxprs.stablehlo_text")
 global_page = lazy_import("fnx.transforms.page.global_page")
 inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
 memory_use = lazy_import("fnx.transforms.dispatch.memory_use")
@@ -129,14 +130,16 @@ class Jitted(Transformed[P, R_co]):
     """
 
     kind = "jit"
+    ir_by_default: str | None = None  # what ``lower().as_text()`` shows: None for the graph
     __slots__ = ("_native_calls",)
 
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
                  donate_argnames: tuple[str, ...] = (), device: str | None = None,
-                 inline: bool = False, dynamic: Mapping[Any, Any] | None = None) -> None:
-        options = {k: v for k, v in (("device", device), ("inline", inline),
-                                                ("dynamic", dynamic)) if v}
+                 inline: bool = False, dynamic: Mapping[Any, Any] | None = None,
+                 keep_unused: bool = False) -> None:
+        options = {k: v for k, v in (("device", device), ("inline", inline), ("dynamic", dynamic),
+                                     ("keep_unused", keep_unused)) if v}
         both = (*sorted({*static_argnums} & {*donate_argnums}),
                 *sorted({*static_argnames} & {*donate_argnames}))
         if both:
@@ -154,7 +157,7 @@ class Jitted(Transformed[P, R_co]):
         self._executables = ExecutableCache(lambda fn, donated, name, lines: link(
             fn, get_device(name), None if bounded is None else bounded.fixed_lengths, donated,
             not dynamic, lines), MAX_SIGNATURES)
-        self._device, self._inline = device, inline
+        self._device, self._inline, self._keep_unused = device, inline, keep_unused
         self._chosen = None if device is None else Placement(device, user_location(2))
         self._launchers: Sequence[Fastpath] = ()
         self._hits, self._called = 0, False
@@ -370,9 +373,13 @@ class Jitted(Transformed[P, R_co]):
         local = self._local_for(replay, arrays)
         traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),
-            lambda: jaxprs.closed_jaxpr(replay.closed, key, self._f, _nonstatic(key, len(args))),
+            lambda: self._jaxpr(replay, key, len(args)),
             lambda: self._lowering(replay, key, len(args), local))
         return traced
+
+    def _jaxpr(self, replay: CachedTrace, key: CallKey, n: int) -> Any:
+        """Return the ClosedJaxpr of a trace."""
+        return jaxprs.closed_jaxpr(replay.closed, key, self._f, _nonstatic(key, n))
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the shapes and dtypes of the result, as ``fnx.eval_shape`` does: nothing runs.
@@ -417,9 +424,15 @@ class Jitted(Transformed[P, R_co]):
             lambda most: timeline.record_timelines(replay, executable, key.avals, arrays, most),
             device_limits)
         signed = self._specialized(replay, key, n)
+
+        def module(debug_info: bool) -> Any:
+            return stablehlo_text.StableHloModule(stablehlo_text.module_text(
+                self._jaxpr(replay, key, n), self._name, donated, self._keep_unused, debug_info))
+
         # a compiled function must not keep arguments alive
         lowering.sign(signed, lambda: self._compiled(
-            self._lowering(replay, key, n, local) if arrays else lowering, signed, n, local))
+            self._lowering(replay, key, n, local) if arrays else lowering, signed, n, local),
+            module, self.ir_by_default)
         return lowering
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
@@ -522,7 +535,8 @@ def jit(f: Callable[..., Any] | None = None, *,
         donate_argnums: positions of arguments that the caller does not use again: their memory
             is free once the call has run.
         donate_argnames: the same by name.
-        keep_unused: accepted for JAX's sake: an argument that f does not read costs nothing.
+        keep_unused: whether the text of a lowering as StableHLO has arguments that f does not
+            read, which cost nothing.
         in_shardings: shardings of the arguments by position, a tree or a prefix of one:
             uncommitted arguments are moved there.
         out_shardings: shardings of the results, in the same form.
@@ -560,13 +574,14 @@ def jit(f: Callable[..., Any] | None = None, *,
             jit, static_argnums=static_argnums, static_argnames=static_argnames,
             donate_argnums=donate_argnums, donate_argnames=donate_argnames,
             in_shardings=in_shardings, out_shardings=out_shardings, device=device, backend=backend,
-            inline=inline, dynamic=dynamic)
+            inline=inline, dynamic=dynamic, keep_unused=keep_unused)
     has_shardings = _sharded_kinds and (in_shardings is not None or out_shardings is not None)
     make = functools.partial(_sharded_kinds[-1], in_shardings, out_shardings) if has_shardings \
         else Jitted
     return make(f, as_tuple(static_argnums), as_tuple(static_argnames),
                   as_tuple(donate_argnums), as_tuple(donate_argnames),
-                  requested_device(backend if device is None else device), inline, dynamic)
+                  requested_device(backend if device is None else device), inline, dynamic,
+                  keep_unused)
 
 
 __all__ = ["CacheInfo", "Jitted", "jit"]

@@ -162,7 +162,8 @@ class Compiled(SignatureInfo):
         Returns:
             A str.
         """
-        return f"{self._lowering.text('tiled')}\n\n{self._lowering.text('commands')}"
+        return self._lowering.as_text("hlo") if self._lowering.default_dialect is not None else \
+            f"{self._lowering.text('tiled')}\n\n{self._lowering.text('commands')}"
 
     def cost_analysis(self) -> Mapping[str, float]:
         """Estimate the cost of a call, as ``Lowering.cost_analysis`` does.

@@ -126,15 +126,45 @@ def test_a_graph_in_the_format_of_hlo() -> None:
         return jnp.where(x < y, x * y, rows), total
 
     module = fnx.jit(f).lower(jnp.ones(3), jnp.ones(3)).compiler_ir("hlo")
-    text = module.as_hlo_text()  # type: ignore[union-attr]
-    assert text.startswith("HloModule f\n") and str(module) == text
-    body, entry = text.partition("HloModule f\n\n")[2].split("ENTRY f {")
+    text = module.as_hlo_text()
+    assert text.startswith("HloModule jit_f, entry_computation_layout={(f32[3]{0}, f32[3]{0})->(")
+    assert str(module) == text
+    body, entry = text.partition("\n\n")[2].split("ENTRY f {")
     assert "= f32[] exponential(parameter." in body and "while(" in entry
     assert "= f32[3]{0} multiply(" in entry and "direction=LT" in entry
     assert "= (f32[], f32[3]{0}) while(" in entry and "ROOT tuple." in entry
-    texts = [fnx.jit(square).lower(2.0).compiler_ir("hlo").as_hlo_text()  # type: ignore[union-attr]
+    texts = [fnx.jit(square).lower(2.0).compiler_ir("hlo").as_hlo_text()
              for square in (lambda x: x * x, lambda x: x ** 2, jnp.square)]
-    assert len({text.partition("{")[2] for text in texts}) == 1
+    assert len({text.partition("ENTRY")[2].partition("{")[2] for text in texts}) == 1
+
+
+def test_a_graph_in_the_format_of_stablehlo() -> None:
+    @fnx.jit
+    def inner(x: Any) -> Any:
+        return jnp.sin(x)
+
+    def f(unused: Any, x: Any) -> Any:
+        total, rows = fnx.lax.scan(lambda c, v: (c + v, c * v), 0.0, x)
+        top = fnx.lax.while_loop(lambda c: c < 3, lambda c: c + 1.0, total)
+        best = fnx.lax.cond(top > 2, lambda: inner(top), lambda: -top)
+        return {"rows": rows @ rows, "best": best}, jnp.where(x > 0, x[::-1], 2.0) + jnp.arange(3)
+
+    lowered = fnx.jit(f, donate_argnums=1).lower(1.0, jnp.ones(3))
+    text = lowered.as_text("stablehlo")
+    for part in (
+            "module @jit_f ", "@main(%arg0: tensor<3xf32> {tf.aliasing_output = 2 : i32})",
+            '(tensor<f32> {jax.result_info = "result[0][\'best\']"}, ',
+            "stablehlo.while(%iterArg = ",
+            "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", '"stablehlo.case"(',
+            "call @inner(", "func.func private @inner(%arg0: tensor<f32>) -> tensor<f32> {",
+            "stablehlo.sine %arg0 : tensor<f32>", "stablehlo.compare GT, ", "stablehlo.reverse",
+            "stablehlo.constant dense<2.000000e+00> : tensor<f32>", "applies stablehlo.add across"):
+        assert part in text, part
+    assert str(lowered.compiler_ir("stablehlo")) == text and "loc(" not in text
+    with_unused = fnx.jit(f, keep_unused=True).lower(1.0, jnp.ones(3))
+    assert "@main(%arg0: tensor<f32>, %arg1: tensor<3xf32>)" in with_unused.as_text("stablehlo")
+    located = fnx.jit(f).lower(1.0, jnp.ones(3)).as_text("stablehlo", debug_info=True)
+    assert '%arg0: tensor<3xf32> loc("x")' in located and '"jit(f)/rev"("' in located
 
 
 def test_other_transforms_lower_too() -> None:

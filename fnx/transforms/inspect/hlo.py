@@ -1,6 +1,6 @@
 """A FUNCTION as text in the format of XLA's HLO, for tests of libraries that search or compare it.
 
-    HloModule f
+    HloModule jit_f, entry_computation_layout={(f32[3]{0})->f32[3]{0}}
 
     ENTRY f {
       parameter.1 = f32[3]{0} parameter(0)
@@ -19,6 +19,7 @@ are those of the graph. XLA does not read this text.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 from fnx.core.ir import build, ops
@@ -56,7 +57,11 @@ class HloModule(Record):
         texts = ["\n".join([f"{'ENTRY ' * (fn is self.function)}{name} {{",
                             *_instructions(fn, names, numbers), "}"])
                  for fn, name in names.items()]
-        return "\n\n".join([f"HloModule {self.function.arg.name}", *texts]) + "\n"
+        params = sorted(build.params(self.function).values(), key=lambda n: n.arg.slot)
+        types = f"({', '.join(map(_type, params))})->{_result_type(self.function)}"
+        name = re.sub(r"[^a-zA-Z0-9_]+", "_", self.function.arg.name).rstrip("_")
+        return "\n\n".join([f"HloModule jit_{name}, entry_computation_layout={{{types}}}",
+                            *texts]) + "\n"
 
     __str__ = as_hlo_text
 
@@ -73,8 +78,12 @@ def _instructions(fn: UOp, functions: dict[UOp, str], numbers: Iterator[int]) ->
             + _attributes(node, functions)
     if fn.src != tuple(nodes[-1:]):
         results = ", ".join(names[n] for n in fn.src)
-        types = ", ".join(map(_type, fn.src))
-        yield f"  ROOT tuple.{next(numbers)} = ({types}) tuple({results})"
+        yield f"  ROOT tuple.{next(numbers)} = {_result_type(fn)} tuple({results})"
+
+
+def _result_type(fn: UOp) -> str:
+    types = ", ".join(map(_type, fn.src))
+    return types if len(fn.src) == 1 else f"({types})"
 
 
 def _operands(node: UOp, names: dict[UOp, str]) -> str:

@@ -76,7 +76,6 @@ def register_comms(report: Callable[[UOp, Sequence[Any], Any], Any]) -> None:
     _comms_reports.append(report)
 
 
-_STEP_OF = {None: "graph", "stablehlo": "graph", "mlir": "graph", "hlo": "simplified"}
 
 
 class Lowering(SignatureInfo):
@@ -110,9 +109,12 @@ class Lowering(SignatureInfo):
         self._name, self._record_calls, self._limits = name, record_calls, limits
         self.steps, self.arguments = tuple(STEPS), tuple[Any, ...]()
 
-    def sign(self, specialized: SpecializedCall, compiled: Callable[[], CompiledLike]) -> None:
-        """Set the signature, and the function that compiles it."""
+    def sign(self, specialized: SpecializedCall, compiled: Callable[[], CompiledLike],
+             stablehlo: Callable[[bool], Any], default: str | None) -> None:
+        """Set the signature, the function that compiles it, the one that writes it as StableHLO,
+        and the dialect that is shown by default."""
         self._specialized, self._compiled = specialized, compiled
+        self._stablehlo, self.default_dialect = stablehlo, default
 
     def __repr__(self) -> str:
         kernels = len(self.kernels)
@@ -174,9 +176,9 @@ class Lowering(SignatureInfo):
         """Return one step as text.
 
         Args:
-            dialect: a step of ``show``; None for the graph. Of JAX's, "stablehlo" and "mlir" are
-                the graph, and "hlo" is the simplified one.
-            debug_info: accepted for JAX compatibility; the user's lines are always shown.
+            dialect: a step of ``show``; None for the graph; "stablehlo" (or "mlir") and "hlo" for
+                the graph in the formats of these. None of fnx reads them.
+            debug_info: whether StableHLO has the user's lines, which steps of ``show`` have.
 
         Returns:
             A str.
@@ -184,9 +186,12 @@ class Lowering(SignatureInfo):
         Raises:
             ArgumentError: ``dialect`` is not a step.
         """
-        return self.text(_STEP_OF.get(dialect, str(dialect)))
+        dialect = dialect or self.default_dialect or "graph"
+        if dialect in ("stablehlo", "mlir"):
+            return str(self._stablehlo(debug_info))
+        return HloModule(self.graph).as_hlo_text() if dialect == "hlo" else self.text(dialect)
 
-    def compiler_ir(self, dialect: str | None = None) -> UOp | HloModule:
+    def compiler_ir(self, dialect: str | None = None) -> Any:
         """Return a step as an IR node.
 
         Args:
@@ -194,20 +199,23 @@ class Lowering(SignatureInfo):
                 ``as_text`` takes.
 
         Returns:
-            The node of that step; for "hlo" an object with ``as_hlo_text()``.
+            The node of that step; for "hlo" an object with ``as_hlo_text()``, for "stablehlo" one
+            whose ``str()`` is the module.
 
         Raises:
             ArgumentError: ``dialect`` is something else.
         """
+        dialect = dialect or self.default_dialect or "graph"
         if dialect == "hlo":
             return HloModule(self.graph)
+        if dialect in ("stablehlo", "mlir"):
+            return self._stablehlo(False)
         nodes = {"graph": self.graph, "simplified": self.simplified, "commands": self.commands}
-        step = _STEP_OF.get(dialect, str(dialect))
-        if step not in nodes:
+        if dialect not in nodes:
             raise ArgumentError(f"compiler_ir: expected {', '.join(nodes)} or None, got "
                                 f"{dialect!r}",
                                 hint="fnx has its own IR: use .text(step) or .llvm()")
-        return nodes[step]
+        return nodes[dialect]
 
     def cost_analysis(self) -> dict[str, float]:
         """Estimate the cost of a call, with the body of a loop counted once.
