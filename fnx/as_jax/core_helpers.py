@@ -32,6 +32,7 @@ from fnx.core.support.errors import (
     TracedValueError,
     format_location,
 )
+from fnx.core.tracing.references import freeze, new_ref
 from fnx.core.tracing.trace import argument_name, function_name
 from fnx.jaxprs.make import make_jaxpr
 from fnx.jaxprs.syntax import DebugInfo, Jaxpr, SourceInfo
@@ -110,6 +111,20 @@ def name_jitted_functions() -> None:
     Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
     type.__setattr__(Jitted, "__repr__", text)
     Jitted.ir_by_default = "stablehlo"
+
+
+def run_state(f: Callable[..., None]) -> Callable[..., Any]:
+    """Make a function of references one of values: it returns those that they have after it.
+
+    >>> import fnx
+    >>> run_state(lambda r: r.addupdate(1.0))(fnx.numpy.float32(2.0))
+    Array(3., dtype=float32)
+    """
+    def on_values(values: Any) -> Any:
+        refs = tree.map(new_ref, values)
+        f(refs)
+        return tree.map(freeze, refs)
+    return on_values
 
 
 def debug_info(traced_for: str, fun: Callable[..., Any], args: Sequence[Any],

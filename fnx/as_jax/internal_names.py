@@ -46,7 +46,9 @@ from fnx.core.ir.low_precision import ml_dtypes
 from fnx.core.scope import scope
 from fnx.experimental import checkify, pallas
 from fnx.extend import core as extend_core
-from fnx.jaxprs import stablehlo
+from fnx.jaxprs import references, stablehlo
+from fnx.jaxprs.make import discharge_state
+from fnx.jaxprs.primitive import built_in
 from fnx.sharding import (
     Mesh,
     NamedSharding,
@@ -107,6 +109,8 @@ _frames: dict[str, Any] = {"api_boundary": api_boundary, "register_exclusion": i
                            "include_frame": always_false, "_exclude_paths": []}
 
 _NO_NAMES: Mapping[str, Any] = {}
+_REF_EFFECTS = {n: getattr(references, n) for n in (
+    "RefEffect", "ReadEffect", "WriteEffect", "AccumEffect")}
 INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax.core": {name: getattr(extend_core, name) for name in (
         "CallPrimitive", "DebugInfo", "DropVar", "Effect", "Effects", "JaxprTypeError",
@@ -115,7 +119,10 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
     "jax._src.traceback_util": _frames,
-    "jax._src.core": {**core_helpers.CORE, "trace_state_clean": lambda: not scope.is_open(),
+    "jax._src.core": {**core_helpers.CORE, "ref_p": built_in("new_ref"),
+                      "freeze_p": built_in("freeze"),
+                      "internal_mutable_array_effect": references.INTERNAL_EFFECT,
+                      "trace_state_clean": lambda: not scope.is_open(),
                       "extend_axis_env_nd": core_helpers.extend_axis_env_nd},
     "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore},
     "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
@@ -128,6 +135,11 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         PyTreeDef=TreeDef, PyTreeRegistry=TreeRegistry, default_registry=TreeRegistry(),
         DictKey=DictKey, SequenceKey=SequenceKey, GetAttrKey=GetAttrKey,
         FlattenedIndexKey=FlattenedIndexKey)},
+    "jax._src.state.types": _REF_EFFECTS, "jax._src.state": _REF_EFFECTS,
+    "jax._src.state.primitives": {"addupdate_p": built_in("addupdate")},
+    "jax._src.state.discharge": {
+        "run_state": core_helpers.run_state, "run_state_reference": core_helpers.run_state,
+        "discharge_state": discharge_state, "addupdate_p": built_in("addupdate")},
     "jax._src.dtypes": {
         "is_weakly_typed": lambda x: asarray(x).weak_type,
         "lattice_result_type": core_helpers.lattice_result_type,

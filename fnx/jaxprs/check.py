@@ -108,9 +108,22 @@ def _check_types(eqn: JaxprEqn, what: str, names: Names) -> None:
                                  hint="give the variable that aval")
 
 
+def _access_types(eqn: JaxprEqn) -> list[tuple[Any, Any]]:
+    """Return the types of the results of an access of a reference."""
+    if eqn.primitive.name in ("new_ref", "freeze"):
+        return [(v.aval.shape, v.aval.dtype) for v in eqn.invars[:1]]
+    ref = eqn.invars[0].aval
+    if not hasattr(ref, "inner_aval"):
+        raise JaxprTypeError(f"expected a reference as first operand, got {ref}",
+                             hint="make it an argument of type AbstractRef")
+    return [(v.aval.shape, ref.dtype) for v in eqn.outvars]
+
+
 def _types(eqn: JaxprEqn, avals: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return the types of the results that a primitive gives."""
     primitive, params = eqn.primitive, eqn.params
+    if primitive.ref_primitive:
+        return _access_types(eqn)
     if not isinstance(primitive, BuiltInPrimitive):
         typed = result_types(primitive, avals, params)
         return [(a.shape, ShapedArray.of(a).dtype) for a in typed]

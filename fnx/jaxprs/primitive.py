@@ -132,13 +132,14 @@ _built_in: dict[str, BuiltInPrimitive] = {}
 
 
 def define(name: str, build: Callable[..., Any], multiple_results: bool = False, *,
-           replace: bool = False) -> BuiltInPrimitive:
+           replace: bool = False, kind: type[BuiltInPrimitive] = BuiltInPrimitive
+           ) -> BuiltInPrimitive:
     """Define a primitive of fnx, unless there is one of this name; return it.
 
     ``replace``: whether its builder becomes this one, which takes all of JAX's params.
     """
     if name not in _built_in:
-        _built_in[name] = BuiltInPrimitive(name, build, multiple_results)
+        _built_in[name] = kind(name, build, multiple_results)
     elif replace and _built_in[name].build is not build:
         _built_in[name].set_build(build)
     return _built_in[name]

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.array.array import Array
+from fnx.core.support.process import lazy_import
 from fnx.jaxprs.layout import Doc, brk, concat, group, join, layout, nest, text
 from fnx.jaxprs.syntax import (
     Atom,
@@ -28,6 +29,8 @@ from fnx.jaxprs.syntax import (
     Var,
     jaxprs_in_params,
 )
+
+references = lazy_import("fnx.jaxprs.references")
 
 MAX_INLINE = 10  # equations of a jaxpr that is printed in place
 _DIGITS = "abcdefghijklmnopqrstuvwxyz"
@@ -89,7 +92,10 @@ def _letters(i: int) -> str:
 
 
 def short_type(aval: Any) -> str:
-    """Return dtype and shape as in ``f32[3,4]``."""
+    """Return dtype and shape as in ``f32[3,4]``, and of a reference as in ``Ref{f32[3,4]}``."""
+    inner = getattr(aval, "inner_aval", None)
+    if inner is not None:
+        return f"Ref{{{short_type(inner)}}}"
     name = str(aval.dtype)
     for long, short in (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"),
                         ("int", "i")):
@@ -170,6 +176,9 @@ def _eqn(eqn: JaxprEqn, names: Names) -> Doc:
             and inner.jaxpr not in names.of_jaxprs:
         names.alias(inner.jaxpr.invars, eqn.invars)
         names.alias(inner.jaxpr.outvars, eqn.outvars)
+    if eqn.primitive.ref_primitive and eqn.primitive.name not in ("new_ref", "freeze"):
+        return text(references.access_text(
+            eqn, lambda v: _atom(v, names), lambda v: f"{names.of(v)}:{short_type(v.aval)}"))
     lhs = [_vars(eqn.outvars, names, True), text(" = ")] if eqn.outvars else []
     return concat([*lhs, text(eqn.primitive.name), _params(params, names), text(" "),
                    _vars(eqn.invars, names)])

@@ -8,7 +8,9 @@ the equations in order gives the effects new ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.array import Array
@@ -34,7 +36,11 @@ from fnx.jaxprs.syntax import (
 )
 from fnx.jaxprs.templates import View
 
+if TYPE_CHECKING:
+    from fnx.jaxprs.references import LoggedTrace
+
 bodies = lazy_import("fnx.jaxprs.bodies")
+references = lazy_import("fnx.jaxprs.references")
 
 
 class _Step(Record):
@@ -46,8 +52,8 @@ class _Step(Record):
 
 
 def graph_to_jaxpr(outs: Sequence[UOp], inputs: Sequence[UOp], consts: Sequence[UOp] = (),
-                   name: str = "", weak: Sequence[bool] = (), tokens: Iterable[UOp] = ()
-                   ) -> Jaxpr:
+                   name: str = "", weak: Sequence[bool] = (), tokens: Iterable[UOp] = (),
+                   logged: LoggedTrace | None = None) -> Jaxpr:
     """Return the jaxpr of a graph.
 
     Args:
@@ -57,19 +63,24 @@ def graph_to_jaxpr(outs: Sequence[UOp], inputs: Sequence[UOp], consts: Sequence[
         name: the name of the function.
         weak: of the inputs, then of the results, whether the dtype is weak.
         tokens: sources and results that order effects.
+        logged: what it does with references.
     """
+    accesses, refs = (logged.views, logged.refs) if logged is not None else ({}, {})
     sources = [*consts, *inputs]
-    env: dict[UOp, Atom] = {x: Var(aval_of(x)) for x in sources}
+    env: dict[UOp, Atom] = {x: Var(refs.get(x) or aval_of(x)) for x in sources}
     flags = weak or [False] * (len(inputs) + len(outs))
     for x, w in zip(inputs, flags):
-        env[x] = Var(aval_of(x, w))
-    steps = _steps([*outs, *tokens], env)
-    eqns = [_equation(step, env) for step in steps]
+        if x not in refs:
+            env[x] = Var(aval_of(x, w))
+    steps = _steps([*outs, *tokens, *accesses], env, accesses)
+    eqns = [_equation(step, env, refs) for step in steps]
     results = [_result(_atom(x, env), w) for x, w in zip(outs, flags[len(inputs):])]
     read = {id(v) for eqn in eqns for v in eqn.invars} | {id(v) for v in results}
     for eqn in eqns:
         eqn.outvars = [v if id(v) in read else DropVar(v.aval) for v in eqn.outvars]
     effects = {e for eqn in eqns for e in eqn.effects}
+    if accesses:
+        effects = references.visible_effects(effects, [env[x] for x in sources])
     return Jaxpr([env[x] for x in consts], [env[x] for x in inputs],  # type: ignore[misc]
                  results, eqns, effects, DebugInfo(func_src_info=name))
 
@@ -83,7 +94,8 @@ def function_to_jaxpr(fn: UOp, params: Sequence[UOp], consts: Sequence[UOp] = ()
                           fn.arg.name, weak, tokens)
 
 
-def _steps(outs: Sequence[UOp], known: dict[UOp, Atom]) -> list[_Step]:
+def _steps(outs: Sequence[UOp], known: dict[UOp, Atom], accesses: Mapping[UOp, View]
+           ) -> list[_Step]:
     """Return the steps that compute ``outs``, in the order in which the nodes were made.
 
     Equal graphs are the same nodes, so an operand of a composite may be computed from its node in
@@ -91,7 +103,7 @@ def _steps(outs: Sequence[UOp], known: dict[UOp, Atom]) -> list[_Step]:
     """
     without: set[UOp] = set()
     while True:
-        steps = _Steps(known, without)
+        steps = _Steps(known, without, accesses)
         steps.visit(outs)
         order, cycle = steps.in_order()
         if not cycle:
@@ -110,11 +122,13 @@ class _Steps:
         graph: all nodes that the results are computed from.
     """
 
-    def __init__(self, known: Collection[UOp], without: Collection[UOp]) -> None:
-        self.known, self.without = known, without
+    def __init__(self, known: Collection[UOp], without: Collection[UOp],
+                 accesses: Mapping[UOp, View]) -> None:
+        self.known, self.without, self.accesses = known, without, accesses
         self.steps: dict[UOp, _Step] = {}
         self.owners: dict[UOp, UOp] = {}
-        self.reads: dict[UOp, list[UOp]] = {}
+        self.reads: dict[UOp, list[UOp]] = {
+            after: [before] for before, after in itertools.pairwise(accesses)}
         self.graph: set[UOp] = set()
         self.computable = set(known)  # sources, and nodes found to read no others
 
@@ -128,6 +142,8 @@ class _Steps:
                 continue
             composite = None if node in self.without else self.composite(node)
             step = None if composite is None else self.composite_step(node, composite)
+            if node in self.accesses:
+                step = _Step(self.accesses[node], (node,), False)
             if step is None:
                 node = node.src[0] if node.op is ops.GETTUPLE else node
                 if node in self.steps:
@@ -229,14 +245,18 @@ def is_handle(node: UOp) -> bool:
     return node.op is ops.BUFFER and type(node.arg.handle) is Handle
 
 
-def _equation(step: _Step, env: dict[UOp, Atom]) -> JaxprEqn:
+def _equation(step: _Step, env: dict[UOp, Atom], refs: Mapping[UOp, Any]) -> JaxprEqn:
     invars = [_atom(x, env) for x in step.view.operands]
     outvars: list[Var] = []
     for x in step.outs:
-        v = Var(aval_of(x)) if isinstance(x, UOp) else DropVar(x)
+        v = Var(refs.get(x) or aval_of(x)) if isinstance(x, UOp) else DropVar(x)
         if isinstance(x, UOp):
             env[x] = v
         outvars.append(v)
     loc = next((x.loc for x in step.outs if isinstance(x, UOp)), None)
-    return JaxprEqn(invars, outvars, step.view.primitive, step.view.params,
-                    {HOST_EFFECT} if step.effects else no_effects, SourceInfo(loc))
+    eqn = JaxprEqn(invars, outvars, step.view.primitive, step.view.params,
+                   {HOST_EFFECT} if step.effects else no_effects, SourceInfo(loc))
+    if eqn.primitive.ref_primitive:
+        eqn.effects = references.effects_of(eqn)
+        eqn.outvars = [] if eqn.primitive.name == "addupdate" else outvars
+    return eqn

@@ -81,7 +81,7 @@ class Scope:
     """
 
     __slots__ = ("name", "axis", "loop", "axes", "leaves", "cached_nodes", "loc", "opened_at",
-                 "start_number", "first_token", "token")
+                 "start_number", "first_token", "token", "log")
 
     def __init__(self, name: str, axis: op_args.Axis | None = None, loop: bool = False) -> None:
         self.name, self.axis, self.loop, self.start_number = name, axis, loop, creation_mark()
@@ -92,6 +92,7 @@ class Scope:
         self.opened_at: Location | None = None  # the user's line that opened it
         self.first_token: UOp | None = None  # the input token of its first effect
         self.token: UOp | None = None  # the input token of its next effect
+        self.log: Any = None  # of accesses of references: core/tracing/reference_log.py
 
     @property
     def main(self) -> Scope:

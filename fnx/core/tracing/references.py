@@ -9,9 +9,11 @@ from fnx.core.array import convert
 from fnx.core.array.abstract_values import AbstractValue, ShapedArray
 from fnx.core.array.api_boundary import asarray, evaluate_pending, public_api, strong_cast
 from fnx.core.array.array import Array
+from fnx.core.array.promotion import broadcast_nodes
 from fnx.core.ir import build
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, DTypeError
+from fnx.core.tracing.reference_log import open_log
 from fnx.core.tracing.state import State
 
 __all__ = [
@@ -76,8 +78,27 @@ class Ref(State):
     def __init__(self, value: Any) -> None:
         array = asarray(value)
         super().__init__(array if type(value) is Array else strong_cast(array, array._dtype))
-        self._aval = ShapedArray.of(self.get()._aval)
-        _evaluate(self.get())
+        self._aval = ShapedArray.of(self.held._aval)
+        log = open_log()
+        if log is not None:
+            log.create(self, self.held)
+        _evaluate(self.held)
+
+    @property
+    def held(self) -> Array:
+        """The array in the innermost trace; its value is not read."""
+        value: Array = super().get()
+        return value
+
+    def get(self) -> Array:
+        """Return the array in the innermost trace.
+
+        >>> import fnx
+        >>> fnx.new_ref(1.0).get()
+        Array(1., dtype=float32)
+        """
+        log = open_log()
+        return self.held if log is None else log.read(self, None, self.held)
 
     def set(self, value: Any) -> None:
         """Replace the array in the innermost trace; outside of traces it is computed now.
@@ -90,6 +111,10 @@ class Ref(State):
         >>> r.set(fnx.numpy.float32(2.0)); r
         Ref(2., dtype=float32)
         """
+        log = open_log()
+        if log is not None:
+            log.write(self, None, _same_dtype(self, value))
+            return
         super().set(value)
         _evaluate(value)
 
@@ -97,6 +122,7 @@ class Ref(State):
     def aval(self) -> AbstractRef:
         """The type of the reference."""
         return AbstractRef(self._aval)
+
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,7 +147,7 @@ class Ref(State):
     @property
     def sharding(self) -> Any:
         """The sharding of the array."""
-        return self.get().sharding
+        return self.held.sharding
 
     def __len__(self) -> int:
         return len(self._aval)
@@ -154,10 +180,10 @@ class Ref(State):
         addupdate(self, index, value)
 
     def __repr__(self) -> str:
-        return repr(self.get()).replace("Array", "Ref", 1)
+        return repr(self.held).replace("Array", "Ref", 1)
 
     def __bool__(self) -> bool:
-        return bool(self.get())
+        return bool(self.held)
 
     def merge(self, before: Any, rows: Any, batched: Sequence[bool]) -> Any:
         """Return the value after ``vmap``; one that differs between batch elements is refused.
@@ -243,8 +269,9 @@ def freeze(ref: Ref) -> Array:
     >>> freeze(new_ref(1))
     Array(1, dtype=int32)
     """
-    value: Array = _checked(ref).get()
-    return value
+    log = open_log()
+    held = _checked(ref).held
+    return held if log is None else log.read(ref, None, held, "freeze")
 
 
 @public_api
@@ -261,8 +288,10 @@ def get(ref: Ref, idx: Any = None) -> Array:
     >>> get(new_ref([1, 2]), 1)
     Array(2, dtype=int32)
     """
-    value: Array = _checked(ref).get()
-    return value if _is_whole(idx) else value[idx]
+    held = _checked(ref).held
+    part = held if _is_whole(idx) else held[idx]
+    log = open_log()
+    return part if log is None else log.read(ref, idx, part)
 
 
 @public_api
@@ -282,9 +311,12 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
     >>> set(r, 0, 7); r
     Ref([7, 2], dtype=int32)
     """
-    before: Array = _checked(ref).get()
+    before = _checked(ref).held
     x = _same_dtype(ref, value)
-    if _is_whole(idx) and x.shape == before.shape:
+    log = open_log()
+    if log is not None:
+        log.write(ref, idx, _like_part(before, idx, x))
+    elif _is_whole(idx) and x.shape == before.shape:
         ref.set(x)
     else:
         ref.set(before.at[... if idx is None else idx].set(x))
@@ -305,6 +337,9 @@ def swap(ref: Ref, idx: Any, value: Any) -> Array:
     >>> swap(new_ref([1, 2]), 1, 5)
     Array(2, dtype=int32)
     """
+    log = open_log()
+    if log is not None:
+        return log.write(ref, idx, _like_part(_checked(ref).held, idx, _same_dtype(ref, value)))
     before = get(ref, idx)
     set(ref, idx, value)
     return before
@@ -323,8 +358,12 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
     >>> addupdate(r, 1, 5); r
     Ref([1, 7], dtype=int32)
     """
-    before: Array = _checked(ref).get()
-    ref.set(before.at[... if idx is None else idx].add(_same_dtype(ref, x)))
+    before, added = _checked(ref).held, _same_dtype(ref, x)
+    log = open_log()
+    if log is not None:
+        log.write(ref, idx, _like_part(before, idx, added), "addupdate")
+        return
+    ref.set(before.at[... if idx is None else idx].add(added))
 
 
 def _evaluate(value: Any) -> None:
@@ -337,6 +376,14 @@ def _is_whole(index: Any) -> bool:
     return index is None or index is Ellipsis or isinstance(index, tuple) and not index
 
 
+def _like_part(held: Array, index: Any, value: Array) -> Array:
+    """Return a value with the shape of the part at an index, to which it must broadcast."""
+    held.at[... if index is None else index].set(value)
+    part = held if _is_whole(index) else held[index]
+    return value if value.shape == part.shape else \
+        Array(broadcast_nodes("set", [part._node, value._node])[1], value.weak)
+
+
 def _checked(ref: Any) -> Ref:
     if not isinstance(ref, Ref):
         raise ArgumentError(f"expected a reference, got {type(ref).__name__}",
@@ -346,7 +393,7 @@ def _checked(ref: Any) -> Ref:
 
 def _same_dtype(ref: Ref, value: Any) -> Array:
     """Return a value in the type of a reference, to which only weak numbers are converted."""
-    held: Array = ref.get()
+    held = ref.held
     x = asarray(value)
     if x._dtype is not held._dtype and not x.weak:
         raise ArgumentError(f"expected a value of dtype {held._dtype}, as the reference holds, got "

@@ -95,7 +95,7 @@ class Lift:
     def run(self, f: Callable[..., R], values: Sequence[Any], *args: Any, **kwargs: Any
             ) -> tuple[R, list[Any]]:
         """Return the result of f in the innermost trace, and the next values of the states."""
-        with _values_of(self.states, values):
+        with values_of(self.states, values):
             out = f(*args, **kwargs)
             show_to_watchers(out)
             return out, [state.get() for state in self.states]
@@ -121,7 +121,8 @@ class Lift:
 
 
 @contextlib.contextmanager
-def _values_of(states: Sequence[State], values: Sequence[Any]) -> Iterator[None]:
+def values_of(states: Sequence[State], values: Sequence[Any]) -> Iterator[None]:
+    """Give states values in the innermost trace, for a ``with`` block."""
     here = scope.innermost()
     for state, value in zip(states, values):
         state.values.append((here, value))
