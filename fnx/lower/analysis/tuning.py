@@ -70,6 +70,9 @@ LONG_BODY = _number(
     "LONG_BODY", 48, "instructions",
     "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)
 
+MAX_PADDING = _number(
+    "MAX_PADDING", 1.15, "ratio",
+    "of the vectors that an unrolled loop computes to those that are not past its end", _TYPICAL)
 LONG_FILL_ELEMENTS = _number(
     "LONG_FILL_ELEMENTS", 1 << 14, "elements",
     "of a stage, from which vectors fill it although a block of rows is long code",

@@ -22,6 +22,7 @@ from fnx.lower.fusion import concat_in_place
 from fnx.lower.fusion.disable_fusion import disabled_nodes
 from fnx.lower.fusion.group import Group, gather_source, memory_of
 from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.fusion.partial_vectors import lane_bytes_of
 from fnx.lower.fusion.ranges import written_in_place
 
 _ARENA = None  # stands for all nodes that are neither arguments nor results
@@ -31,12 +32,13 @@ _BoundBuffers = frozenset[UOp | None]
 def limit_bindings(fn: UOp, target: Target) -> Fusion:
     """Group the nodes of a FUNCTION into kernels whose buffers the target can bind, and which do
     not select among expensive parts (concat_in_place.py)."""
-    fusion = Fusion(fn)
+    lane_bytes = lane_bytes_of(target)
+    fusion = Fusion(fn, lane_bytes=lane_bytes)
     if target.unfused:
-        fusion = Fusion(fn, disabled_nodes(fusion, target.unfused))
+        fusion = Fusion(fn, disabled_nodes(fusion, target.unfused), lane_bytes)
     fusion.run()
     while cuts := _find_cuts(fusion, target):
-        fusion = Fusion(fn, fusion.forced_buffers | cuts).run()
+        fusion = Fusion(fn, fusion.forced_buffers | cuts, lane_bytes).run()
     return fusion
 
 

@@ -273,7 +273,7 @@ def wastes_lanes_in_rows(node: UOp, row_length: int, costs: Mapping[UOp, Recompu
     if saved * costs[node].weight <= crossing:
         return False
     crossing += _reduction_cycles(node, costs, contractions)
-    return saved * _distinct_work(node, costs, crossing / saved) > crossing
+    return saved * distinct_work(node, costs, crossing / saved) > crossing
 
 
 def wastes_lanes_at_row_ends(node: UOp, row_axes: Collection[int],
@@ -294,10 +294,10 @@ def wastes_lanes_at_row_ends(node: UOp, row_axes: Collection[int],
         return False  # lanes go across the rows
     saved, crossing = math.prod(node.shape) * wasted, 2 * transfer_cycles(node) + KERNEL_CYCLES
     return saved * costs[node].weight > crossing and \
-        saved * _distinct_work(node, costs, crossing / saved) > crossing
+        saved * distinct_work(node, costs, crossing / saved) > crossing
 
 
-def _distinct_work(node: UOp, costs: Mapping[UOp, RecomputeCost], limit: float) -> int:
+def distinct_work(node: UOp, costs: Mapping[UOp, RecomputeCost], limit: float) -> int:
     """Return the arithmetic that one element takes, with what several nodes read counted once; a
     little more than a limit if that is passed."""
     stack, seen, work = [node], {node}, 0

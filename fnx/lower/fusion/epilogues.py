@@ -66,3 +66,11 @@ def wastes_lanes(contraction: UOp, work: int) -> bool:
     vectors = math.prod(contraction.shape) / lanes
     crossing = 2 * cost.nbytes(contraction) / CACHE_BYTES_PER_CYCLE + KERNEL_CYCLES
     return vectors * work * idle > crossing
+
+
+def wastes_lanes_on(node: UOp, contraction: UOp, costs: Mapping[UOp, cost.RecomputeCost]) -> bool:
+    """Whether computing an operand of an epilogue in the kernel of the contraction costs more than
+    a buffer between would."""
+    weight = costs[node].weight
+    return wastes_lanes(contraction, weight) and \
+        wastes_lanes(contraction, cost.distinct_work(node, costs, weight))

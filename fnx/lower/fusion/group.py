@@ -44,11 +44,13 @@ class Group:
         pending: nodes that it reads and that are not placed yet; they cross memory if it ends
             there.
         overflow: nodes that it reads from memory because it was full.
+        has_one_row: whether all that it computes varies along all axes (partial_vectors.py).
+        shortest_row: else the length of its shortest rows, if it computes rows of elements.
     """
 
     __slots__ = ("number", "space", "own_index", "roots", "inside", "stages", "rows", "reads",
                  "contraction", "reduces", "scatter", "base_of", "call", "concat", "work",
-                 "pending", "overflow")
+                 "pending", "overflow", "has_one_row", "shortest_row")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
@@ -67,6 +69,7 @@ class Group:
         self.concat: UOp | None = None
         self.work = 0
         self.pending: set[UOp] = set()
+        self.has_one_row, self.shortest_row = True, 0
         self.overflow: list[UOp] = []
 
     @property
@@ -152,6 +155,9 @@ class Group:
         self.reduces += other.reduces
         self.work += other.work
         self.pending |= other.pending
+        self.has_one_row = self.has_one_row and other.has_one_row
+        self.shortest_row = min(self.shortest_row or other.shortest_row,
+                              other.shortest_row or self.shortest_row)
         self.overflow += other.overflow
 
     def recompute_count(self, index: Tokens, outer_loops: Mapping[int, set[int]]) -> int:

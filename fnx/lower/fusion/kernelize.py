@@ -35,7 +35,15 @@ from collections.abc import Collection, Iterable
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, consumers, toposort
-from fnx.lower.fusion import concat_in_place, cost, effects, epilogues, prologues
+from fnx.lower.analysis.tuning import VECTOR_BYTES
+from fnx.lower.fusion import (
+    concat_in_place,
+    cost,
+    effects,
+    epilogues,
+    partial_vectors,
+    prologues,
+)
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
     MEMORY,
@@ -72,9 +80,10 @@ Uses = dict[Group, list[Tokens]]  # the indices at which groups read a node
 class Fusion:
     """The result: groups in execution order, and the writer of each buffered node."""
 
-    def __init__(self, fn: UOp, forced_buffers: frozenset[UOp] = frozenset()) -> None:
-        # nodes that must be written by groups of their own
-        self.fn, self.forced_buffers = fn, forced_buffers
+    def __init__(self, fn: UOp, forced_buffers: frozenset[UOp] = frozenset(),
+                 lane_bytes: int = VECTOR_BYTES) -> None:
+        # nodes that must be written by groups of their own; bytes of the lanes of a kernel
+        self.fn, self.forced_buffers, self.lane_bytes = fn, forced_buffers, lane_bytes
         self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
         self._analyze(drop_tokens(fn.src))
         self.groups: list[Group] = []
@@ -270,9 +279,14 @@ class Fusion:
             return group.contraction is None and cost.can_reduce_in(group, node, index) and \
                 not cost.reads_across(node, group, self.contractions) and \
                 not cost.makes_columns(node, group, index) and \
+                not partial_vectors.separates_columns(
+                    node, group, index, self.lane_bytes) and \
                 not self._keeps_contraction_out(node, group)
         if group.is_own(index):
-            return True
+            return not partial_vectors.splits_rows(
+                node, group, self.cost, self.varies, self.lane_bytes) and not (
+                group.contraction is not None and
+                epilogues.wastes_lanes_on(node, group.contraction, self.cost))
         if group.is_row(index) or group.can_be_row(index) and self.cost[node].reduces:
             return group.contraction is not None or not cost.wastes_lanes_in_rows(
                 node, group.row_length(index), self.cost, self.contractions)
@@ -358,6 +372,8 @@ class Fusion:
             return
         indices.append(index)
         group.work += node.op.cost + (node.op in _CONDITIONAL_OPS)
+        if group.has_one_row or group.shortest_row:
+            partial_vectors.note_rows(group, node, self.varies)
         if node.op is ops.REDUCE:
             if node in self.contractions:
                 group.contraction = node

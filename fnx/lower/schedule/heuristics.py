@@ -23,7 +23,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
-from fnx.lower.analysis.tuning import CHUNK_WORK, LONG_BODY
+from fnx.lower.analysis.tuning import CHUNK_WORK, LONG_BODY, MAX_PADDING
 from fnx.lower.analysis.workload import (
     extent,
     is_chain,
@@ -127,6 +127,10 @@ class LoopPlan:
         self.unrolled = self._find_unrolled()
         self.chained = {r for n in closing if n.op is ops.REDUCE and is_chain(n)
                         for r in bound_ranges(n)}
+        # rows of stages that are read on beyond their ends: vectors would leave gaps between
+        self.compact = {bound_ranges(accessors.buffer(n))[-1] for n in self.nodes
+                        if n.op is ops.INDEX and accessors.buffer(n).op is ops.STAGE
+                        and accessors.indices(n)[-1].op is ops.REM}
         self.transposed_operands: list[int] = []
         self.steps: list[Transform] = []
         self.trip_counts: dict[str, int | None] = {}  # trip counts of the loops made by splits
@@ -236,7 +240,7 @@ class LoopPlan:
     def _can_vectorize(self, r: UOp, chosen: Sequence[UOp]) -> bool:
         """Return whether lanes along r are legal and do not meet other lanes in one value."""
         return r not in self.ordered and r not in self.stage_ranges and r not in self.unrolled and \
-            r not in self.chained and extent(r) > 1 and not any(
+            r not in self.chained and r not in self.compact and extent(r) > 1 and not any(
             r in s.own_ranges and any(c in s.own_ranges for c in chosen)
             for s in self.statements) and not any(
             r in iteration_ranges(n) and not iteration_ranges(n).isdisjoint(chosen)
@@ -252,7 +256,8 @@ class LoopPlan:
         """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
         large, if the stages for so many columns, or the lines of so many strided lanes, would not
         fit the cache, or if too few blocks of columns would be left for the workers."""
-        count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE)
+        count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE
+                    and r in n.ranges and n.dtype is not dtypes.index)
         vectors = -(-extent(r) // lanes)
         copies = volume([x for x in self.unrolled
                          if any(n.ranges.issuperset((x, r)) for n in self.nodes)])
@@ -263,7 +268,7 @@ class LoopPlan:
                                   if n.op is ops.STAGE and r in n.ranges)
         is_reread = sum(r in n.ranges for n in self.closers) > 1
         min_blocks = _MIN_COLUMN_BLOCKS if is_parallel and is_reread else 1
-        while unroll > 1 and (-(-vectors // unroll) * unroll > 1.15 * vectors
+        while unroll > 1 and (-(-vectors // unroll) * unroll > MAX_PADDING * vectors
                               or stage_bytes * unroll > self.target.l2 // 4
                               or vectors // unroll < min_blocks
                               or any(s.loses_lines(r, lanes * unroll) for s in self.statements)):
@@ -317,8 +322,8 @@ class LoopPlan:
     def _is_long(self, r: UOp) -> bool:
         """Return whether the code of a range would be long, were it unrolled; a loop takes as
         much time, and its code is a part of that to compile."""
-        count = sum(instructions(n) for n in self.nodes
-                    if n.op in ops.ELEMENTWISE and r in n.ranges)
+        count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE
+                    and r in n.ranges and n.dtype is not dtypes.index)
         return count * extent(r) > LONG_BODY * UNROLL
 
     def are_rows_short(self) -> bool:
@@ -456,8 +461,10 @@ class LoopPlan:
     def _is_small_reduction(self, reduction: UOp) -> bool:
         """Return whether a reduction takes only a few vectors, or is small compared with a worker's
         chunk."""
-        return volume(reduction.ranges.union(bound_ranges(reduction))) <= \
-            max(4 * self.lanes, CHUNK_WORK // 64)
+        elements = volume(reduction.ranges.union(bound_ranges(reduction)))
+        if reduction.op is ops.STAGE:  # of values that are read as vectors
+            elements //= self.lanes
+        return elements <= max(4 * self.lanes, CHUNK_WORK // 64)
 
     def _chunk_size(self, r: UOp) -> int:
         """Return how many iterations of r make a parallel iteration worth its overhead."""

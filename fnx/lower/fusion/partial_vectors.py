@@ -1,0 +1,127 @@
+"""Partial vectors: where a buffer between pays, as the lanes of a kernel are not all filled.
+
+    before  o[i, j] = gelu(x[i, j] * s[i])     rows of 10: gelu of 16 elements for each
+    after   t[i, j] = x[i, j] * s[i]
+            o[n] = gelu(t[n])                  all elements are one row, whose vectors are full
+
+    before  y[i, j] = x[i, j] + sum(k: x[k, j]) / 2000         4 columns: lanes are 4 apart
+    after   s[j] = sum(k: x[k, j])
+            y[n] = x[n] + s[n % 4] / 2000
+
+A map is one row if all that it reads varies along all of its axes, or along the last of them only
+(kernel/repeat_row_operands.py), or along none. Any other operand keeps the rows apart, and the last
+vector of each is not full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.analysis.tuning import KERNEL_CYCLES, STRIDED_COST
+from fnx.lower.emit.shuffles import MAX_STRIDE
+from fnx.lower.fusion import cost
+from fnx.lower.fusion.group import Group
+from fnx.lower.fusion.index_tokens import Tokens
+
+Varying = Mapping[UOp, int]
+Costs = Mapping[UOp, cost.RecomputeCost]
+
+
+def lane_bytes_of(target: Target) -> int:
+    """Return the bytes of the lanes that compute together; where threads do, none are idle."""
+    return target.vector_bits // 8 if target.threads == 1 else 1
+
+
+def row_length(node: UOp, varies: Varying) -> int:
+    """Return the length of the rows that an elementwise node computes; 0 if all is one row."""
+    return min([n for s in node.src if (n := _run_length(node.shape, varies[s]))], default=0)
+
+
+def _run_length(shape: ops.Shape, bits: int) -> int:
+    """Return for an operand the elements of the last axes that it varies along, or does not; 0 if
+    it does not keep the rows apart."""
+    axes = [a for a in reversed(range(len(shape))) if shape[a] != 1]
+    varying = [bool(bits >> a & 1) for a in axes]
+    if varying == sorted(varying, reverse=True):  # the last axes, all, or none
+        return 0
+    return math.prod([shape[a] for a in axes[:varying.index(not varying[0])]])
+
+
+def note_rows(group: Group, node: UOp, varies: Varying) -> None:
+    """Note the rows of a node that a group computes; a group that moves elements has none."""
+    if not varies[node]:
+        return
+    if node.op.kind != "elementwise" and node.op is not ops.EXPAND:
+        group.has_one_row, group.shortest_row = False, 0
+    elif node.op is not ops.EXPAND and (length := row_length(node, varies)):
+        group.has_one_row = False
+        group.shortest_row = min(group.shortest_row or length, length)
+
+
+def is_map(group: Group) -> bool:
+    """Whether a group only computes elements at its own index, so that it may be one row."""
+    return not (group.is_fixed or group.reduces or group.stages or group.rows) and \
+        group.contraction is None
+
+
+def splits_rows(node: UOp, group: Group, costs: Costs, varies: Varying, lane_bytes: int) -> bool:
+    """Whether a node at the index of a map is faster in a kernel of its own: because it would
+    split the one row of the map, or because the map has rows and the node alone has not."""
+    if node.op.kind != "elementwise" or not is_map(group):
+        return False
+    length = row_length(node, varies)
+    if group.has_one_row:
+        return bool(length) and _gains(node, length, group.work, lane_bytes)
+    length = group.shortest_row
+    if not length or not _gains(node, length, costs[node].weight, lane_bytes):
+        return False
+    work = _work_of_one_row(node, costs, varies)
+    return work > 0 and _gains(node, length, work, lane_bytes)
+
+
+def _gains(node: UOp, length: int, work: int, lane_bytes: int) -> bool:
+    """Whether work for each element, in full vectors instead of those of rows, saves more than
+    writing and reading a node costs."""
+    lanes = max(1, lane_bytes // max(node.dtype.itemsize, 4))
+    wasted = (-(-length // lanes) / length - 1 / lanes) * work
+    if length <= MAX_STRIDE:  # lanes may be that far apart instead
+        wasted = min(wasted, STRIDED_COST[ops.LOAD])
+    return math.prod(node.shape) * wasted > 2 * cost.transfer_cycles(node) + KERNEL_CYCLES
+
+
+def _work_of_one_row(node: UOp, costs: Costs, varies: Varying) -> int:
+    """Return the arithmetic of one element, with what several nodes read counted once; 0 if it is
+    not one row, or if that takes a long search."""
+    stack, seen, work = [node], {node}, 0
+    while stack:
+        n = stack.pop()
+        if not costs[n].weight or not varies[n]:
+            continue
+        if n.op.kind != "elementwise" or row_length(n, varies) or len(seen) > cost.MAX_NODES:
+            return 0
+        work += n.op.cost
+        stack += [s for s in dict.fromkeys(n.src) if s not in seen]
+        seen.update(n.src)
+    return work
+
+
+def separates_columns(reduction: UOp, group: Group, index: Tokens, lane_bytes: int) -> bool:
+    """Whether a group would compute, for a reduction of fewer columns than lanes, its results with
+    lanes that are columns apart, which takes longer than a kernel of its own for the sums."""
+    row = group.row_of(index)
+    columns = 1
+    for axis in reversed(range(len(group.space))):
+        if axis not in row:
+            break
+        columns *= group.space[axis]
+    lanes = max(1, lane_bytes // max(reduction.dtype.itemsize, 4))
+    if not 1 < columns < lanes or len(row) == len(group.space):
+        return False
+    elements = math.prod(group.space)
+    strided = elements * (STRIDED_COST[ops.LOAD] + STRIDED_COST[ops.STORE] * len(group.roots))
+    idle = elements * (1 / columns - 1 / lanes) * group.work
+    return min(strided, idle) > KERNEL_CYCLES + 2 * cost.transfer_cycles(reduction.src[0])
