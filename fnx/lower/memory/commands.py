@@ -27,7 +27,7 @@ from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
 from fnx.lower.analysis.tuning import REORDERED_BYTES
 from fnx.lower.fusion.unique_results import Result
 from fnx.lower.memory.buffer_sharing import AliasPair, hoist_readers, share_buffers
-from fnx.lower.memory.free_early import free_early
+from fnx.lower.memory.free_early import allocate_late, free_early
 
 GetSlot = Callable[[UOp], UOp]
 
@@ -255,10 +255,14 @@ def plan_memory(launches_in: Launches) -> Launches:
     planned = _plan_memory(launches_in)
     if planned.arena < REORDERED_BYTES or any(map(_has_callbacks, launches_in.launches)):
         return planned  # the order around collectives is that of overlap_collectives.py
-    ordered = free_early(launches_in.launches, launches_in.outs, launches_in.carried)
-    if ordered is launches_in.launches:
-        return planned
-    return min(planned, _plan_memory(launches_in.replace(launches=ordered)), key=_bytes_in_use)
+    ordered = launches_in.launches
+    for reorder in (free_early, allocate_late):
+        previous = ordered
+        ordered = reorder(previous, launches_in.outs, launches_in.carried)
+        if ordered is not previous:
+            planned = min(planned, _plan_memory(launches_in.replace(launches=ordered)),
+                          key=_bytes_in_use)
+    return planned
 
 
 def _has_callbacks(launch: LaunchKind) -> bool:

@@ -4,6 +4,11 @@
     after   d2 = f(d1);  w1 = g(a1, d1);  d3 = f(d2);  w2 = g(a2, d2)      a1 is freed before d3
 
 So activations and their derivatives are not kept until the gradients of all weights are computed.
+In reverse, a launch that takes more memory than it frees runs right before its first reader:
+
+    before  k = f(x, z);  a = solve(f(x, x));  y = k @ a
+    after   a = solve(f(x, x));  k = f(x, z);  y = k @ a                k is not kept during solve
+
 Results take no memory: theirs is there from the beginning. All else stays in its order, that of
 fusion/group.py, in which groups are early that write only results.
 
@@ -38,11 +43,39 @@ def free_early(launches: Sequence[LaunchT], outs: Sequence[UOp],
             is written, so that this may take its memory.
     """
     steps = adjacent_launches(launches)
-    uses = [tuple(dict.fromkeys(step.uses)) for step in steps]
+    uses, sizes = _temporaries(steps, outs)
     writes = [tuple(dict.fromkeys(step.writes)) for step in steps]
-    sizes = {node: size_of(node) for used in uses for node in used
-             if node.op is not ops.PARAM and node not in outs}
-    order = _order(uses, writes, _dependences(steps, outs, carried), sizes)
+    return _in_order(launches, steps, _order(uses, writes, _dependences(steps, outs, carried),
+                                             sizes))
+
+
+def allocate_late(launches: Sequence[LaunchT], outs: Sequence[UOp],
+                  carried: Sequence[tuple[int, int]]) -> Sequence[LaunchT]:
+    """The same backwards: a launch that takes more memory than it frees runs as late as its readers
+    allow. The arguments are those of ``free_early``."""
+    steps = adjacent_launches(launches)
+    uses, sizes = _temporaries(steps, outs)
+    last = {node: i for i, used in enumerate(uses) for node in used}
+    end = len(steps) - 1
+    after: list[set[int]] = [set() for _ in steps]
+    for i, earlier in enumerate(_dependences(steps, outs, carried)):
+        for k in earlier:
+            after[end - k].add(end - i)
+    taken = [[node for node in used if last[node] == i] for i, used in enumerate(uses)]
+    order = _order(uses[::-1], taken[::-1], after, sizes)
+    return _in_order(launches, steps, [end - i for i in reversed(order)])
+
+
+def _temporaries(steps: Sequence[AdjacentLaunches[LaunchT]], outs: Sequence[UOp]
+                 ) -> tuple[list[tuple[UOp, ...]], dict[UOp, int]]:
+    """Return the nodes that each step uses, and the bytes of those that are temporary."""
+    uses = [tuple(dict.fromkeys(step.uses)) for step in steps]
+    return uses, {node: size_of(node) for used in uses for node in used
+                  if node.op is not ops.PARAM and node not in outs}
+
+
+def _in_order(launches: Sequence[LaunchT], steps: Sequence[AdjacentLaunches[LaunchT]],
+              order: Sequence[int]) -> Sequence[LaunchT]:
     if order == [*range(len(steps))]:
         return launches
     return [launch for i in order for launch in steps[i].launches]
@@ -62,7 +95,8 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
     """Return the positions of steps in the order in which they run.
 
     Args:
-        uses, writes: the nodes that each step uses, those that it writes among them.
+        uses, writes: the nodes that each step uses, and those among them that take memory from
+            then on, if it is the first that uses them.
         before: the earlier steps that each must follow.
         sizes: bytes of the nodes that take memory as long as steps use them.
     """

@@ -88,3 +88,30 @@ def test_carried_results_are_written_in_place() -> None:
         x, y = np.sin(x) + y, y + z[::-1]
     np.testing.assert_allclose(a, x, rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(b, y, rtol=1e-3, atol=1e-2)
+
+
+def test_what_is_read_late_is_not_kept_during_what_comes_before() -> None:
+    """Of a Gaussian process by conjugate gradients: the covariances of the new points come last."""
+    def covariance(a: Any, b: Any) -> Any:
+        return jnp.exp(-jnp.sum((a[:, None] - b[None]) ** 2, -1))
+
+    @fnx.jit
+    def mean(x: Any, y: Any, new: Any) -> Any:
+        k = covariance(x, x) + 5 * jnp.eye(len(x))
+
+        def step(_: int, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            s, r, p = state
+            kp = k @ p
+            a = (r @ r) / (p @ kp)
+            r2 = r - a * kp
+            return s + a * p, r2, r2 + (r2 @ r2) / (r @ r) * p
+        return covariance(new, x) @ fnx.lax.fori_loop(0, 15, step, (jnp.zeros_like(y), y, y))[0]
+    rng = np.random.default_rng(0)
+    x, new = (rng.standard_normal((n, 3)).astype("float32") for n in (600, 200))
+    y = rng.standard_normal(600).astype("float32")
+    assert mean.lower(x, y, new).arena < (600 + 100) * 600 * 4
+
+    def exact(a: Any, b: Any) -> Any:
+        return np.exp(-np.sum((a[:, None] - b[None]) ** 2.0, -1))
+    expected = exact(new, x) @ np.linalg.solve(exact(x, x) + 5 * np.eye(600), y)
+    np.testing.assert_allclose(mean(x, y, new), expected, rtol=1e-3, atol=1e-4)
