@@ -68,6 +68,16 @@ def generalize_length(sort: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     return sort.replace(arg=sort.arg.replace(ins=ins, lengths=lengths)), scalars
 
 
+def may_overwrite_operand(sort: UOp, vectors: bool = True) -> bool:
+    """Whether the sorted rows may be written over the operand: it is the only one, and each row is
+    read before the first element of the result is written."""
+    arg = sort.arg
+    if arg.selects or arg.outputs != (0,) or len(arg.ins) != 1:
+        return False
+    (shape, t), = arg.ins
+    return vectors and shape[-1] <= MAX_RANKED or not t.is_float and key_dtype(t).itemsize > 1
+
+
 class _SortEmitter(RowEmitter):
     """Emits the lines."""
 
@@ -87,6 +97,8 @@ class _SortEmitter(RowEmitter):
             self._scratch(dtypes.int32) for _ in range(2)]
         self.lanes = VECTOR_BYTES // max(4, widest.itemsize)
         self.positions = self._scratch(dtypes.int32) if few else self.counts
+        # a copy of a row that its sorted elements may be written over
+        self.row = [self._scratch(key_dtype(arg.ins[0][1]))] if few and self.alone else []
 
     def _scratch(self, t: DType, count: int = 0) -> UOp:
         """Allocate scratch memory for ``count`` elements; 0: for those of a row."""
@@ -102,7 +114,7 @@ class _SortEmitter(RowEmitter):
 
     def program(self) -> UOp:
         lines = self.lines
-        for pointer in (self.counts, *self.keys, *self.second_keys, *self.order,
+        for pointer in (self.counts, *self.keys, *self.second_keys, *self.order, *self.row,
                         *([self.positions] if self.few else [])):
             lines.put(pointer.op, pointer.dtype, pointer.src, pointer.arg)
         row = lines.open(*[UOp(ops.PARALLEL_RANGE, dtypes.index, (), i) for i in (0, 1)])
@@ -270,6 +282,8 @@ class _SortEmitter(RowEmitter):
                 buf, lines.plus(self.first, start), buf.dtype.itemsize), inside))
             ordered_key = self.sort_key(x, self.arg.ins[key][1])
             lines.put(ops.STORE, dtypes.void, (self._vector(buffer, start), ordered_key))
+            for copy in self.row:
+                lines.put(ops.STORE, dtypes.void, (self._vector(copy, start), x))
         self.done()
         start = lines.times(self.each(self._vectors_of(lanes)), lanes)
         own_keys = [lines.put(ops.LOAD, b.dtype.vec(lanes), (self._vector(b, start),))
@@ -289,8 +303,11 @@ class _SortEmitter(RowEmitter):
         lines.put(ops.STORE, dtypes.void, (self._vector(self.positions, start), count))
         self.done()
         i = self.each(n)
-        self.put_element(i, lines.plus(self.first, self.cast(self.load(self.positions, i),
-                                                             dtypes.index)))
+        destination = lines.plus(self.first, self.cast(self.load(self.positions, i), dtypes.index))
+        if self.row:
+            self.store(self.buffer(1, self.row[0].dtype), destination, self.load(self.row[0], i))
+        else:
+            self.put_element(i, destination)
         self.done()
 
     def _before(self, others: list[UOp], keys: list[UOp], left: UOp | None, all_left: bool) -> UOp:

@@ -57,3 +57,24 @@ def test_any_number_of_workers_gives_the_same_bits(n):
         with override(workers=workers):
             found.add(np.asarray(jnp.sort(jnp.asarray(x))).tobytes())
     assert found == {np.sort(x).tobytes()}
+
+
+@pytest.mark.parametrize(("dtype", "n", "in_place"), [
+    ("f4", 9, True), ("f8", 40, True), ("u1", 40, True), ("f4", MAX_RANKED, True),
+    ("i4", MAX_RANKED + 1, True), ("i2", MAX_RANKED + 1, True), ("f4", MAX_RANKED + 1, False),
+    ("u1", MAX_RANKED + 1, False)])
+def test_rows_are_sorted_over_their_operand(dtype: str, n: int, in_place: bool) -> None:
+    """Where a row is read before the first element of the result is written, one array is enough:
+    the operand, or the result."""
+    rng = np.random.default_rng(n)
+    x = (rng.integers(-9, 9, (500, n)) / 2).astype(dtype)
+    if x.dtype.kind == "f":
+        x = np.where(rng.random(x.shape) < 0.3, rng.choice(SPECIAL, x.shape).astype(dtype), x)
+    with fnx.enable_x64(True):
+        f = fnx.jit(lambda x: jnp.sort(jnp.flip(x, 0)))
+        arena = f.lower(x).arena
+        ours = np.asarray(f(x))
+    flipped = x[::-1]
+    order = np.argsort(flipped, axis=-1, kind="stable")
+    assert ours.tobytes() == np.take_along_axis(flipped, order, -1).tobytes()
+    assert (arena < x.nbytes) == in_place
