@@ -171,6 +171,9 @@ CACHE_BYTES_PER_CYCLE = _number(
 REORDERED_BYTES = _number(
     "REORDERED_BYTES", 1 << 18, "bytes",
     "of intermediates from which launches run in an order that keeps fewer of them", "compile time")
+MAX_ROW_SCALE_COST = _number(
+    "MAX_ROW_SCALE_COST", 6, "additions",
+    "for an element of a factor that is packed: a division by the norm of its row", _MODEL)
 MAX_RECOMPUTED_NODES = _number(
     "MAX_RECOMPUTED_NODES", 8, "nodes",
     "that a kernel computes again from values that it reads in any case", "compile time")

@@ -65,7 +65,7 @@ from fnx.lower.fusion.group import (
     window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
-from fnx.lower.fusion.recompute_from_read import is_cheaper_from_read
+from fnx.lower.fusion.recompute_from_read import is_cheaper_from_read, is_step_from_read
 from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 from fnx.lower.fusion.varying_axes import long_axes, varying_axes
@@ -227,8 +227,9 @@ class Fusion:
         if self._recomputed.recomputes(node, uses, copies, self.contractions):
             self._compute_everywhere(node, uses)
             return True
-        if len(uses) > 1 and node not in self.forced_buffers and \
-                is_cheaper_from_read(node, uses, self._is_read):
+        if len(uses) > 1 and node not in self.forced_buffers and (
+                is_cheaper_from_read(node, uses, self._is_read)
+                or is_step_from_read(node, uses, self._is_read)):
             self._compute_everywhere(node, uses)
             return True
         if copies == 1:
@@ -292,6 +293,11 @@ class Fusion:
                 node, group.row_length(index), self.cost, self.contractions)
         if group.contraction is not None and loops_of(index).issuperset(group.own_index):
             return True  # the contraction itself, not one of its factors
+        scales = prologues.broadcast_reductions(node, group, index, self.cost)
+        if scales and not is_misaligned(index) and not overlaps(index) and \
+                prologues.is_profitable(node, group, index, self.varies):
+            self.materialized.update(scales)
+            return True
         if is_misaligned(index) or cost.needs_rows(node, group, index, self.cost):
             return False
         if group.contraction is not None and node.op is ops.GATHER:

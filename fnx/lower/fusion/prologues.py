@@ -19,12 +19,13 @@ from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.tuning import (
     KERNEL_CYCLES,
     LINE_BYTES,
+    MAX_ROW_SCALE_COST,
     STRIDED_COST,
     STRIDED_LANE_CYCLES,
     VECTOR_BYTES,
 )
-from fnx.lower.fusion.cost import transfer_cycles
-from fnx.lower.fusion.group import Group, loops_of
+from fnx.lower.fusion.cost import MIN_EXPANSION, RecomputeCost, nbytes, transfer_cycles
+from fnx.lower.fusion.group import Group, loops_of, memory_of
 from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
 
 
@@ -43,6 +44,31 @@ def is_profitable(node: UOp, group: Group, index: Tokens, varies: Mapping[UOp, i
     lane_cycles = STRIDED_COST[ops.LOAD] + STRIDED_LANE_CYCLES * node.dtype.itemsize / LINE_BYTES
     strided = math.prod(node.shape) * (len(reads) - 1) * lane_cycles
     return strided <= (1 - buffers) * (2 * transfer_cycles(node) + KERNEL_CYCLES)
+
+
+def broadcast_reductions(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, RecomputeCost]
+                         ) -> list[UOp]:
+    """Return the values computed from reductions, far smaller than a factor, that are broadcast to
+    it: norms of its rows. With these in memory its contraction computes the factor where it packs a
+    panel, in lanes along the columns of the result. Empty if the factor is anything else."""
+    tokens = squeeze(index)
+    if group.contraction is None or not group.own_index or \
+            group.own_index[-1] not in loops_of(index) or tokens[-1:] == group.own_index[-1:]:
+        return []
+    stack, seen, work, small = [node], {node}, 0, list[UOp]()
+    while stack:
+        n = stack.pop()
+        if n.op is ops.EXPAND and nbytes(n.src[0]) * MIN_EXPANSION <= nbytes(n):
+            value = memory_of(n.src[0])
+            small += [value] if costs[value].reduces else []
+            continue
+        work += n.op.cost
+        if n.op is ops.REDUCE or work > MAX_ROW_SCALE_COST:
+            return []
+        if n.op.kind in ("elementwise", "movement"):
+            stack += [s for s in n.src if s not in seen]
+            seen.update(n.src)
+    return small
 
 
 def _full_reads(node: UOp, varies: Mapping[UOp, int]) -> list[UOp]:

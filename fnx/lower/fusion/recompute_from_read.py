@@ -16,8 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.tuning import MAX_RECOMPUTED_NODES
-from fnx.lower.fusion.cost import MIN_EXPANSION, is_profitable, nbytes
-from fnx.lower.fusion.group import MEMORY, Group, are_full, reads_any
+from fnx.lower.fusion.cost import MAX_SCALE_COST, MIN_EXPANSION, is_profitable, nbytes
+from fnx.lower.fusion.group import (
+    MEMORY,
+    Group,
+    are_full,
+    is_misaligned,
+    overlaps,
+    reads_any,
+)
 from fnx.lower.fusion.index_tokens import Tokens, source_index
 
 IsRead = Callable[[Group, UOp, Tokens], bool]
@@ -66,8 +73,7 @@ def weight_from_read(node: UOp, index: Tokens, is_read: Callable[[UOp, Tokens], 
         weight += n.op.cost
         for i, s in enumerate(n.src):
             operand = s, source_index(n, i, at)
-            if operand in seen or is_read(*operand) or \
-                    nbytes(s) * MIN_EXPANSION <= nbytes(node) and _is_small_input(s):
+            if operand in seen or is_read(*operand) or _is_small_input(s, node):
                 continue
             if s.op.kind != "elementwise" and s.op not in (ops.RESHAPE, ops.EXPAND) or \
                     len(seen) == MAX_RECOMPUTED_NODES:
@@ -77,6 +83,37 @@ def weight_from_read(node: UOp, index: Tokens, is_read: Callable[[UOp, Tokens], 
     return weight
 
 
-def _is_small_input(node: UOp) -> bool:
-    """Whether a value is a constant or in memory."""
-    return node.op in (ops.CONST, ops.IOTA, ops.PARAM) or math.prod(node.shape) == 1
+def is_step_from_read(node: UOp, uses: Mapping[Group, Sequence[Tokens]], is_read: IsRead) -> bool:
+    """Whether a value is one cheap op on an expensive one, no larger, that a group reads in any
+    case: then the other groups read that one, too, at whatever index, instead of this one.
+
+    before  1 + tanh(z), tanh(z)    written; read by a convolution, and by its derivative
+    after   tanh(z)                 both read it
+    """
+    if node.op.kind != "elementwise" or node.op.cost > MAX_SCALE_COST or any(
+            len(indices) > 1 or MEMORY in indices or overlaps(indices[0])
+            or is_misaligned(indices[0]) or group.is_fixed or group.contraction is not None
+            or group.reduces or are_full((group,), node.op.cost)
+            for group, indices in uses.items()):
+        return False
+    operands = [s for s in dict.fromkeys(node.src) if not _is_small_input(_expanded(s), node)]
+    if len(operands) != 1:
+        return False
+    value, = operands
+    return value.op.kind == "elementwise" and value.op.cost > MAX_SCALE_COST and \
+        nbytes(value) <= nbytes(node) and any(
+            is_read(group, value, index) for group, (index,) in uses.items())
+
+
+def _expanded(node: UOp) -> UOp:
+    """Return what a value repeats."""
+    while node.op in (ops.EXPAND, ops.RESHAPE):
+        node = node.src[0]
+    return node
+
+
+def _is_small_input(node: UOp, than: UOp) -> bool:
+    """Whether a value is a constant or in memory, and has far fewer elements than another."""
+    size = math.prod(node.shape)
+    return size * MIN_EXPANSION <= math.prod(than.shape) and (
+        node.op in (ops.CONST, ops.IOTA, ops.PARAM) or size == 1)

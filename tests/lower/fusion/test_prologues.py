@@ -46,3 +46,17 @@ def test_what_takes_no_more_loads_stays_a_prologue() -> None:
     assert len(_kernels(lambda x, y: (x * y).T[:, :32], 48, rows=32)) == 1
     assert len(_kernels(lambda x, y: x * y, 4, transposed=True)) == 1
     assert len(_kernels(lambda x, y: x * y, 48, rows=8)) == 1
+
+
+def test_rows_are_divided_by_their_norms_where_a_panel_is_packed() -> None:
+    """The norms are in memory, the quotients are not. Left of a product, quotients would be read
+    one by one, for each block of columns again."""
+    def of_cosines(q: Any, x: Any) -> Any:
+        return q @ (x / jnp.linalg.norm(x, axis=-1, keepdims=True)).T
+    rng = np.random.default_rng(0)
+    q, x = (rng.standard_normal((n, 64)).astype("float32") for n in (32, 3000))
+    assert fnx.jit(of_cosines).lower(q, x).arena < x.nbytes // 16
+    np.testing.assert_allclose(fnx.jit(of_cosines)(q, x),
+                               q @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T, 1e-4, 1e-5)
+    left = fnx.jit(lambda q, x: (x / jnp.linalg.norm(x, axis=-1, keepdims=True)) @ q.T)
+    assert left.lower(q, x).arena >= x.nbytes

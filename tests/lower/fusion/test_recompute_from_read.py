@@ -46,3 +46,21 @@ def test_what_is_not_read_is_not_read_for_a_cheap_value() -> None:
     assert weight_from_read(value, index, lambda n, at: n is z) == cost
     assert weight_from_read(value, index, lambda n, at: n is z and at != index) is None
     assert weight_from_read(build.add(value, y), index, lambda n, at: n is z) is None
+
+
+def test_a_step_on_an_expensive_value_is_computed_where_it_is_shifted() -> None:
+    """Of tanh(z) and 1 + tanh(z), one is in memory: the next convolution reads it with an offset,
+    the backward pass at its own index."""
+    def loss(k: Any, x: Any) -> Any:
+        for _ in range(2):
+            z = fnx.lax.conv_general_dilated(x, k, (2,), "SAME")
+            x = 0.5 * z * (1 + jnp.tanh(z + z ** 3))
+        return jnp.mean(x ** 2)
+    rng = np.random.default_rng(0)
+    k = (rng.standard_normal((32, 32, 9)) / 10).astype(np.float32)
+    x = rng.standard_normal((8, 32, 500)).astype(np.float32)
+    step = fnx.jit(fnx.value_and_grad(loss))
+    assert step.lower(k, x).arena < 7 * x.nbytes
+    (value, slope), eager = step(k, x), fnx.value_and_grad(loss)(k, x)
+    np.testing.assert_allclose(value, eager[0], rtol=1e-5)
+    np.testing.assert_allclose(slope, eager[1], rtol=1e-3, atol=1e-6)
