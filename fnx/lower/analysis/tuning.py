@@ -171,6 +171,10 @@ CACHE_BYTES_PER_CYCLE = _number(
 REORDERED_BYTES = _number(
     "REORDERED_BYTES", 1 << 18, "bytes",
     "of intermediates from which launches run in an order that keeps fewer of them", "compile time")
+MIN_SLICE = _number(
+    "MIN_SLICE", 64, "elements",
+    "of an axis of a product that is computed in parts: tiles are as full as those of the whole",
+    _MODEL)
 MAX_ROW_SCALE_COST = _number(
     "MAX_ROW_SCALE_COST", 6, "additions",
     "for an element of a factor that is packed: a division by the norm of its row", _MODEL)

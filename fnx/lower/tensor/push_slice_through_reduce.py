@@ -7,6 +7,9 @@ The gradient of the input of a zero-padded convolution is such a slice: its elem
 are discarded. Movements may lie between the two. Below a RESHAPE of one long axis to rows only
 whole rows are dropped; the rest is sliced after it.
 
+A sum that is read in several parts is computed in as many, if it is large and they are long: of
+``q, k, v = split(x @ w, 3)`` each is freed after its last use, and none is read with a stride.
+
 >>> from fnx.core.ir import dtypes
 >>> x = build.param(0, dtypes.float32, (9, 4))
 >>> w = build.expand(build.param(1, dtypes.float32, (4,)), (9, 4))
@@ -24,6 +27,8 @@ from collections.abc import Collection, Sequence
 from fnx.core.ir import build, ops
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, consumers, rebuild_results, toposort
+from fnx.lower.analysis.memory import nbytes_of
+from fnx.lower.analysis.tuning import MIN_SLICE, UNCACHED_BYTES
 
 _MOVEMENTS = (ops.PERMUTE, ops.RESHAPE, ops.SHRINK)
 
@@ -34,7 +39,8 @@ def push_slice_through_reduce(fn: UOp) -> UOp:
     if not any(n.op is ops.SHRINK for n in nodes):
         return fn
     users = consumers(nodes)
-    single_use = {n for n, by in users.items() if len(by) == 1}.difference(fn.src)
+    single_use = {n for n, by in users.items() if len(by) == 1 or _is_cut(n, by)
+                  }.difference(fn.src)
     slices = {n for n in nodes if n.op is ops.SHRINK and _is_view_of_sum(n.src[0], single_use)}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -44,9 +50,21 @@ def push_slice_through_reduce(fn: UOp) -> UOp:
     return rebuild_results(fn, visit, kernels) if slices else fn
 
 
+def _is_cut(node: UOp, users: Collection[UOp]) -> bool:
+    """Whether a large value is only read in parts, each long enough for a product of its own."""
+    return nbytes_of(node) >= UNCACHED_BYTES and \
+        all(n.op is ops.SHRINK and _shortest_slice(n) >= MIN_SLICE for n in users) and \
+        sum(map(nbytes_of, users)) <= nbytes_of(node)
+
+
+def _shortest_slice(node: UOp) -> int:
+    """Return the fewest elements that a SHRINK reads of an axis that it shortens."""
+    return min([n for n, whole in zip(node.shape, node.src[0].shape) if n < whole], default=0)
+
+
 def _is_view_of_sum(node: UOp, single_use: Collection[UOp]) -> bool:
     """Return whether only movements lie between a node and a sum of products, each with one
-    consumer."""
+    consumer, or cut in long parts."""
     while node.op in _MOVEMENTS and node in single_use:
         node = node.src[0]
     return node in single_use and _is_sum(node)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fnx
+from fnx import numpy as jnp
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
@@ -95,3 +99,35 @@ def test_products_of_one_feature_are_folded_before_they_are_multiplied() -> None
     assert total.op is ops.REDUCE and total.src[0].op is ops.MUL
     assert not any(n.op is ops.FOLD for n in toposort(after.src))
     assert equal(before, after, (9, 1), (1, 3))
+
+
+def parts(rows: int, cuts: tuple[int, ...]) -> UOp:
+    """Return a FUNCTION whose results are all columns of one product, cut in parts."""
+    node = product(rows, cuts[-1])
+    return build.function([build.neg(build.shrink(node, [(0, rows), cut]))
+                           for cut in itertools.pairwise(cuts)], 2)
+
+
+def test_long_parts_of_a_large_sum_are_sums_of_their_own() -> None:
+    """Parts that are short stay parts of one product, which has full tiles; what is small is in a
+    cache."""
+    large, short, small = parts(8192, (0, 64, 160)), parts(8192, (0, 16, 160)), \
+        parts(512, (0, 64, 160))
+    after = push_slice_through_reduce(large)
+    assert sorted(sums(after)) == [(8192, 64), (8192, 96)]
+    assert equal(large, after, (8192, 3), (3, 160))
+    for before in (short, small):
+        assert push_slice_through_reduce(before) is before
+
+
+def test_of_queries_keys_and_values_each_is_freed_after_its_last_use() -> None:
+    def attend(w: Any, x: Any) -> Any:
+        q, k, v = jnp.split(x @ w, 3, -1)
+        return jnp.tanh(jnp.tanh(q) @ jnp.sin(k).T) @ v
+    rng = np.random.default_rng(0)
+    w, x = ((rng.standard_normal(s) / 9).astype("float32") for s in ((64, 3 * 192), (2048, 64)))
+    part = 2048 * 192 * 4
+    assert fnx.jit(attend).lower(w, x).arena < 2048 * 2048 * 4 + 1.5 * part
+    q, k, v = np.split(x @ w, 3, -1)
+    np.testing.assert_allclose(fnx.jit(attend)(w, x), np.tanh(np.tanh(q) @ np.sin(k).T) @ v,
+                               rtol=1e-3, atol=1e-3)
