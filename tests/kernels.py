@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import build, build_calls, dtypes, kernel_args, ops
 from fnx.core.ir.uop import UOp, toposort
 
 F = dtypes.float32
@@ -87,7 +87,8 @@ def kernel_of(seed: int) -> UOp:
     """Return the kernel of a seed; its order has only ranges that it uses."""
     node = KernelMaker(random.Random(seed)).kernel()
     used = {n.arg.id for n in toposort([node]) if n.op is ops.RANGE}
-    return node.replace(arg=op_args.Kernel("made", tuple(i for i in node.arg.order if i in used)))
+    return node.replace(arg=kernel_args.Kernel("made", tuple([
+        i for i in node.arg.order if i in used])))
 
 
 def sizes(kernel: UOp) -> list[int]:
@@ -123,10 +124,11 @@ def commands_of(seed: int) -> UOp:
             nbytes = 4 * length
             kind = rng.choice(("in", "arena")) if i + 1 < len(lengths) else \
                 rng.choice(("out", "arena"))
-            slots.append(UOp(ops.SLOT, dtypes.void, (), op_args.Slot(
+            slots.append(UOp(ops.SLOT, dtypes.void, (), kernel_args.Slot(
                 kind, i, offset if kind == "arena" else 0, nbytes)))
             offset += -(-nbytes // 64) * 64
-        execs.append(UOp(ops.EXEC, dtypes.void, (kernel, *slots, *scalars), op_args.Exec("step")))
+        execs.append(UOp(ops.EXEC, dtypes.void, (kernel, *slots, *scalars),
+                         kernel_args.Exec("step")))
     return build_calls.commands([*execs, *[around(rng, e) for e in execs if rng.random() < 0.5]])
 
 

@@ -1,10 +1,9 @@
 """Checks beyond the spec that make an untrusted graph as safe as one traced here.
 
-Arg types come from the annotations of core/ir/op_args.py and core/ir/tiling.py, so that each field
-of each record is checked. Sizes are bounded by those of arrays, and checking steps by the size of
-the
-file: no check traverses a shared body once per user of it. Kernels are held to the same rules that
-tracing applies to user-written ones (transforms/kernel_lang/verify.py).
+Arg types come from the annotations of the records in core/ir, so that each field of each record is
+checked. Sizes are bounded by those of arrays, and checking steps by the size of the file: no check
+traverses a shared body once per user of it. Kernels are held to the same rules that tracing applies
+to user-written ones (transforms/kernel_lang/verify.py).
 """
 
 from __future__ import annotations

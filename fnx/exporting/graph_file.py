@@ -3,11 +3,10 @@
     fnx graph 3\\n   SHA-256 of the rest, 32 bytes   length of the text, 8 bytes   text   arrays
 
 The text is JSON: nodes in topological order (operands first), each [op, dtype, operands, arg]. An
-arg is a number, a string, a tuple, the name of an op or a dtype, or one of the records of
-core/ir/op_args.py and core/ir/tiling.py by its name; nothing else can be written or read. What is
-read is
-checked before use: each arg by its type, each node by the spec, and the accesses of kernels, which
-must be provably inside the arguments of their CALLs (graph_checks.py).
+arg is a number, a string, a tuple, the name of an op or a dtype, or by its name one of the records
+of op_args.py, kernel_args.py and tiling.py in core/ir; nothing else can be written or read. What is
+read is checked before use: each arg by its type, each node by the spec, and the accesses of
+kernels, which must be provably inside the arguments of their CALLs (graph_checks.py).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import numpy as np
 
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
-from fnx.core.ir import dtypes, op_args, ops, tiling
+from fnx.core.ir import dtypes, kernel_args, op_args, ops, tiling
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.op import Op
 from fnx.core.ir.uop import UOp, toposort
@@ -39,7 +38,8 @@ from fnx.saving.arrays import find_invalid_byte
 MAGIC = b"fnx graph 3\n"
 _DIGEST_BYTES, _LENGTH_BYTES = 32, 8
 _RECORDS: dict[str, type[Record]] = {
-    name: value for module in (op_args, tiling) for name, value in vars(module).items()
+    name: value for module in (kernel_args, op_args, tiling)
+    for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, Record) and value is not Record}
 _DTYPES: dict[str, DType] = {
     t.name: t for t in vars(dtypes).values() if isinstance(t, DType) and t.lanes == 1}

@@ -31,10 +31,10 @@ loop_kernels guarded_commands'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 
-from fnx.core.ir import accessors, build, ops
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.dtypes import COMPLEX, STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
@@ -44,41 +44,27 @@ from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
-from fnx.lower.analysis.memory import (
-    ALIGNMENT,
-    alignment_of,
-    nodes_of,
-    set_alignments,
-    temporary_buffer,
-)
 from fnx.lower.analysis.program_lines import choose_lines
 from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.analysis.workload import may_have_products
-from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
+from fnx.lower.blocks import BlockPasses, Blocks
 from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies
 from fnx.lower.fusion.bindings import limit_bindings
-from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep, reads_slices
+from fnx.lower.fusion.kernel_steps import reads_slices
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.partial_vectors import lane_bytes_of
 from fnx.lower.fusion.ranges import build_kernels
-from fnx.lower.fusion.unique_results import results_of, unique_results
-from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
+from fnx.lower.fusion.unique_results import unique_results
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.fold_slices import fold_slices
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.kernel.row_epilogues import stage_row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.unroll_columns import unroll_columns
-from fnx.lower.memory.buffer_sharing import AliasPair
-from fnx.lower.memory.commands import Block, Launch, Launches, LaunchKind, build_block, plan_memory
+from fnx.lower.memory.commands import Block, build_block, plan_memory
 from fnx.lower.memory.in_place import (
-    aliasable_rows,
-    aliasable_slots,
-    copied_slots,
     donated_pairs,
-    scatter_updates,
 )
-from fnx.lower.memory.overlap_collectives import overlap_collectives
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
 from fnx.lower.target_lowerings import (
@@ -117,13 +103,12 @@ fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
 double_float_carries = lazy_import("fnx.lower.loops.double_float_carries", "double_float_carries")
 fold_transposes = lazy_import("fnx.lower.loops.fold_transposes", "fold_transposes")
 loop_kernels = lazy_import("fnx.lower.loops.loop_kernels", "loop_kernels")
-is_candidate = lazy_import("fnx.lower.loops.loop_kernels", "is_candidate")
 guarded_commands = lazy_import("fnx.lower.loops.guarded_commands", "guarded_commands")
 arena_bytes = lazy_import("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_import("fnx.lower.kernel.promote_to_compute_dtype",
                                        "promote_to_compute_dtype")
 tile_attention = lazy_import("fnx.lower.attention.tile_attention", "tile_attention")
-opaque_launch = lazy_import("fnx.lower.opaque_launches", "opaque_launch")
+overlap_collectives = lazy_import("fnx.lower.memory.overlap_collectives", "overlap_collectives")
 explain_full_kernels = lazy_import("fnx.lower.pass_reports", "explain_full_kernels")
 explain_loops = lazy_import("fnx.lower.pass_reports", "explain_loops")
 explain_regions = lazy_import("fnx.lower.pass_reports", "explain_regions")
@@ -323,7 +308,8 @@ KERNEL_PASSES = (
     Pass("canonicalize", lift_to_kernel(canonicalize), "kernel", "kernel"),
 )
 COMMAND_PASSES = (
-    Pass("overlap_collectives", overlap_collectives, "kernel", "kernel"),
+    Pass("overlap_collectives", overlap_collectives, "kernel", "kernel",
+         needs=lambda launches: launches.has_started_collectives),
     Pass("memory", plan_memory, "kernel", "kernel"),
     Pass("commands", build_block, "kernel", "command"),
 )
@@ -391,7 +377,8 @@ def lower(fn: UOp, target: Target, fixed_lengths: frozenset[int] | None = None,
             if on_pass is not None:
                 printed.text()
 
-    blocks = Blocks(driver, ready, schedules)
+    blocks = Blocks(driver, ready, BlockPasses(FUSION_PASSES, KERNEL_PASSES, COMMAND_PASSES),
+                    schedules)
     traced, fn = fn, driver.run(TENSOR_PASSES, fn)
     donations = donated_pairs(fn, unique_results(fn).src, donated) if donated else ()
     block = blocks.lower(fn, fixed_lengths, carried=donations)
@@ -404,128 +391,3 @@ def lower(fn: UOp, target: Target, fixed_lengths: frozenset[int] | None = None,
     if lines:
         block = block.replace(commands=choose_lines(block.commands, traced, lines))
     return Lowered(fn, block, code, driver.milliseconds, lines)
-
-
-class Blocks:
-    """Lowers FUNCTIONs to Blocks after the tensor passes; each body once.
-
-    Args:
-        driver: runs the passes.
-        ready: called with the kernel of each launch, before the next one is tiled.
-        schedules: as in ``lower``.
-    """
-
-    def __init__(self, driver: Driver, ready: Callable[[UOp], None],
-                 schedules: Callable[[UOp], Schedule | None] | None = None) -> None:
-        self.driver, self.ready, self.schedules = driver, ready, schedules
-        self.cache: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], CarriedPairs], Block] = {}
-        self.bodies = 0  # number of bodies being lowered
-
-    def lower_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...],
-                   carried: CarriedPairs = ()) -> Block:
-        """Return the Block of a body: each result has its own buffer, with the given alignments.
-        Its kernels are not compiled yet if they may become parts of one kernel for the whole
-        loop."""
-        key = fn, ins, outs, carried
-        if key not in self.cache:
-            self.bodies += 1
-            block = self.cache[key] = self.lower(distinct_results(fn), None, ins, outs, carried)
-            self.bodies -= 1
-            target = self.driver.target
-            if not (TARGET_LOWERINGS[target.kind].loop_kernels and
-                    is_candidate(block.commands, target)):
-                for run in accessors.all_execs(block.commands):
-                    if run.src[0].op is not ops.CALLBACK:
-                        self.ready(run.src[0])
-        return self.cache[key]
-
-    def lower(self, fn: UOp, fixed_lengths: frozenset[int] | None, ins: Sequence[int] = (),
-              outs: Sequence[int] = (), carried: CarriedPairs = ()) -> Block:
-        """Lower a FUNCTION to a Block.
-
-        Args:
-            fn: the FUNCTION.
-            fixed_lengths: as in ``lower``.
-            ins, outs: alignments of parameters and results; by default ``ALIGNMENT``.
-            carried: (result, parameter) pairs: the result may be written over the parameter.
-        """
-        if carried:
-            fn = scatter_updates(fn, unique_results(fn).src, carried)
-        steps: list[KernelStep | ControlFlowStep] = self.driver.run(FUSION_PASSES, fn)
-        results = unique_results(fn).src
-        alignments = dict(zip(results, outs))
-        alignments.update((p, ins[slot]) for slot, p in (build.params(fn) if ins else {}).items())
-
-        def alignment(node: UOp) -> int:
-            return alignments.get(node, ALIGNMENT)
-
-        launches: list[LaunchKind] = []
-        for step in steps:
-            launches_of_step = [step] if isinstance(step, KernelStep) else \
-                expand_control_flow(step, self.lower_body, alignment)
-            for part in launches_of_step:
-                if isinstance(part, KernelStep):
-                    launches += self._launches(part, fixed_lengths, alignment)
-                else:
-                    launches.append(part)
-        unaligned = frozenset([node for node, n in alignments.items() if n < ALIGNMENT])
-        block: Block = self.driver.run(COMMAND_PASSES, Launches(
-            results, results_of(fn), launches, carried, unaligned,
-            bool(self.driver.target.max_buffers)))
-        return block
-
-    def _schedule_input(self, step: KernelStep, fixed_lengths: frozenset[int] | None,
-                        alignment: Callable[[UOp], int]) -> ScheduleInput:
-        """Run the kernel passes, and look up the schedule of a generated kernel."""
-        kernel = set_alignments(step.kernel, [alignment_of(o, alignment) for o in step.operands])
-        # with many shapes few states recur
-        run_passes = self.driver.run_cached if fixed_lengths is None else self.driver.run
-        work: ScheduleInput = run_passes(KERNEL_PASSES,
-                                         ScheduleInput(kernel, step.schedule, fixed_lengths,
-                                                       is_generated=step.is_generated))
-        if work.schedule is None and fixed_lengths is None and self.schedules is not None:
-            return work.replace(schedule=self.schedules(work.kernel))
-        return work
-
-    def _launches(self, step: KernelStep, fixed_lengths: frozenset[int] | None,
-                  alignment: Callable[[UOp], int]) -> Iterator[Launch]:
-        """Yield a kernel under its schedule, after the kernels that pack its operands."""
-        lowering = TARGET_LOWERINGS[self.driver.target.kind]
-        if step.kernel.op is not ops.KERNEL:
-            launch: Launch = opaque_launch(step, lowering, fixed_lengths is None)
-            if launch.kernel.op is not ops.CALLBACK and not self.bodies:
-                self.ready(launch.kernel)
-            yield launch
-            return
-        if fixed_lengths is not None and step.schedule is None:
-            step = canonicalize_operand_order(step)
-        work = self._schedule_input(step, fixed_lengths, alignment)
-        tiled: ScheduledKernels = self.driver.run_cached(
-            lowering.tiling, ScheduleInput(work.kernel, work.schedule))
-        shares, copies = self.driver.memoize("in place", step.kernel, lambda: (
-            aliasable_slots(step.kernel), copied_slots(step.kernel)))
-        main = tiled.parts[-1]
-        rows = self.driver.memoize("rows in place", main.kernel,
-                                   lambda: aliasable_rows(main.kernel))
-        shares = (*shares, *[(main.refs[written], main.refs[read]) for written, read in rows])
-        packed = [temporary_buffer(ref, work.scalars) for ref in tiled.temporaries]
-        operands = [*step.operands, *packed]
-        buffer_nodes = nodes_of(operands)
-        whole_buffers = [o if isinstance(o, UOp) and buffer_nodes.count(o) == 1 else None
-                         for o in operands]
-
-        def nodes(pair: tuple[int, int]) -> Iterator[AliasPair]:
-            written, read = whole_buffers[pair[0]], whole_buffers[pair[1]]
-            if written is not None and read is not None:
-                yield written, read
-
-        for part in () if self.bodies else reversed(tiled.parts):  # slowest to compile
-            self.ready(part.kernel)  # comes first
-        for part in tiled.parts:
-            used = [operands[i] for i in part.refs]
-            writes = nodes_of([used[slot] for slot in accessors.written_slots(part.kernel)])
-            is_main = part is main
-            yield Launch(part.kernel, tuple(used), tuple([work.scalars[i] for i in part.scalars]),
-                         step.locs, tuple(writes),
-                         tuple([p for pair in shares if is_main for p in nodes(pair)]),
-                         next(nodes(copies), None) if copies else None)

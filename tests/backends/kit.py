@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.uop import UOp
 
 # o[i] = x[i] after {repeats} times v -> v * 0.9999 + a; a is scalar 0.
@@ -92,12 +92,12 @@ def expected(x: np.ndarray, a: float, repeats: int = 1) -> np.ndarray:
 
 
 def slot(kind: str, index: int, nbytes: int, offset: int = 0) -> UOp:
-    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes))
+    return UOp(ops.SLOT, dtypes.void, (), kernel_args.Slot(kind, index, offset, nbytes))
 
 
 def execute(kernel: UOp, slots: list[UOp], *scalars: UOp, name: str = "") -> UOp:
     return UOp(ops.EXEC, dtypes.void, (kernel, *slots, *scalars),
-               op_args.Exec(name or kernel.arg.name))
+               kernel_args.Exec(name or kernel.arg.name))
 
 
 def commands(*execs: UOp) -> UOp:

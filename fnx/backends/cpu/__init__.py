@@ -16,7 +16,7 @@ argument block written from Python; a builtin function per command buffer (call_
 Python's C interface), which reads the storages' addresses and saves 1.2 us; and a native method
 instead of ``Jitted.__call__`` (native_call.py), which runs no Python at all if arguments and
 results are Arrays: 1.6 -> 0.45 us for a small call. The native method reads the slots of Arrays and
-storages, compares variables, settings and open traces with a record (core/ir/native_call.py), takes
+storages, compares variables, settings and open traces with a record (core/ir/kernel_code.py), takes
 memory for results and runs the commands. Whatever matches no record (numbers, containers, traces,
 an exhausted pool) goes to the method in Python, with nothing done yet. Offsets of slots are found
 by looking for a value that was put there; if they are not found, or if threads run without the GIL,

@@ -47,9 +47,14 @@ from fnx.backends.llvm import binding
 from fnx.backends.llvm.host_cpu import cache_bytes
 from fnx.backends.llvm.kernel_cache import KernelCache, LinkedKernel
 from fnx.core.ir import accessors, build_calls, ops
-from fnx.core.ir.kernel_code import KernelCode, MissingObjectError, RunTrace, linked_code
-from fnx.core.ir.native_call import NativeCall
-from fnx.core.ir.op_args import Linked
+from fnx.core.ir.kernel_args import Linked
+from fnx.core.ir.kernel_code import (
+    KernelCode,
+    MissingObjectError,
+    NativeCall,
+    RunTrace,
+    linked_code,
+)
 from fnx.core.ir.uop import UOp, drop_dead_entries, substitute
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.rewriting.peak_rates import accessed_bytes, arithmetic_type, count_flops

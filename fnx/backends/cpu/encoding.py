@@ -25,7 +25,7 @@ from fnx.backends.device.hcq import (
     QueuedLoop,
     to_signed,
 )
-from fnx.core.ir import accessors, op_args, ops
+from fnx.core.ir import accessors, kernel_args, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
 
@@ -186,10 +186,10 @@ class Encoder:
             loop.moves.setdefault(self._move(swaps, leaves), []).append(number)
         return number
 
-    def _slot_words(self, slot: op_args.Slot) -> list[int]:
+    def _slot_words(self, slot: kernel_args.Slot) -> list[int]:
         return [self.base[slot.kind] + (0 if slot.kind == "arena" else slot.index), slot.offset]
 
-    def _move(self, swaps: list[int], leaves: list[op_args.Slot]) -> tuple[int, ...]:
+    def _move(self, swaps: list[int], leaves: list[kernel_args.Slot]) -> tuple[int, ...]:
         words = [len(swaps), *[self.registers + d for d in swaps]]
         for leaf in leaves:
             terms = [(self.registers + d, s) for d, s in enumerate(leaf.strides) if s]

@@ -26,7 +26,7 @@ from fnx.backends.device.hcq import HostStorage
 from fnx.backends.device.host import BorrowedStorage
 from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 from fnx.core.array.array import Array
-from fnx.core.ir.native_call import UNBOUND, NativeCall
+from fnx.core.ir.kernel_code import UNBOUND, NativeCall
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.record import Record

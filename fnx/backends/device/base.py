@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir import ops
-from fnx.core.ir.kernel_code import Chunk, KernelCode, KernelRun, RunTrace
-from fnx.core.ir.native_call import NativeCall
+from fnx.core.ir.kernel_code import Chunk, KernelCode, KernelRun, NativeCall, RunTrace
 from fnx.core.ir.uop import UOp
 from fnx.core.support.config import DEVICES, OWN_MEMORY
 from fnx.core.support.errors import ArgumentError, NotBuiltError

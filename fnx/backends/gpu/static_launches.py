@@ -2,7 +2,7 @@
 
     EXEC a; CMD_LOOP 3 times: EXEC b    ->      a, b, b, b at (kind, index, offset)
 
-Of a loop that may overrun (``op_args.CmdLoop``) a strip of iterations is such a list, with the
+Of a loop that may overrun (``kernel_args.CmdLoop``) a strip of iterations is such a list, with the
 commands before it. Then the host reads the condition once, and queues more strips if it holds.
 
     EXEC a; CMD_LOOP while f: EXEC b; EXEC c     ->      a, 32 times b; read f;   c

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from fnx.core.ir import dtypes, op_args, ops
+from fnx.core.ir import dtypes, kernel_args, op_args, ops
 from fnx.core.ir.op import Op
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.errors import Location
@@ -108,7 +108,7 @@ def carries(loop: UOp, nodes: Iterable[UOp]) -> list[UOp]:
             ranges = sorted((first.ranges | after.ranges).difference(bound_ranges(loop)),
                             key=lambda r: r.arg.id)
             by_index[i] = UOp(ops.CARRY, after.dtype, (*bound_ranges(loop), *ranges),
-                              op_args.Carry(loop.arg.id, i))
+                              kernel_args.Carry(loop.arg.id, i))
     return [by_index[i] for i in range(len(by_index))]
 
 
@@ -199,15 +199,15 @@ def operands(node: UOp) -> tuple[UOp, ...]:
     return tuple([s for s in node.src if s.op is not ops.FUNCTION and s.op is not ops.KERNEL])
 
 
-def resolve_slot(memory: UOp, iteration: Mapping[int, int]) -> op_args.Slot:
+def resolve_slot(memory: UOp, iteration: Mapping[int, int]) -> kernel_args.Slot:
     """Resolve the SWAPs of an operand of a command, given the iteration of each loop."""
     while memory.op is ops.SWAP:
         memory = memory.src[iteration[memory.arg] & 1]
-    slot: op_args.Slot = memory.arg
+    slot: kernel_args.Slot = memory.arg
     return slot
 
 
-def possible_slots(memory: UOp) -> list[op_args.Slot]:
+def possible_slots(memory: UOp) -> list[kernel_args.Slot]:
     """Return all SLOTs that an operand of a command refers to in some iteration."""
     return [memory.arg] if memory.op is ops.SLOT else \
         [n.arg for n in toposort([memory]) if n.op is ops.SLOT]

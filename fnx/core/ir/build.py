@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core.ir import dtypes, low_precision, op_args, ops
+from fnx.core.ir import dtypes, kernel_args, low_precision, op_args, ops
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import gather_shape
@@ -478,18 +478,18 @@ def index_const(n: int) -> UOp:
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:
     """Return a loop variable 0 <= r < extent."""
     bound = index_const(extent) if isinstance(extent, int) else extent
-    return UOp(ops.RANGE, dtypes.index, (bound,), op_args.Range(id, kind, name))
+    return UOp(ops.RANGE, dtypes.index, (bound,), kernel_args.Range(id, kind, name))
 
 
 def ref(slot: int, dtype: DType, dims: Iterable[UOp | int], name: str = "") -> UOp:
     """Return buffer argument ``slot`` of a kernel; dims are extents (numbers or index nodes)."""
     src = tuple(index_const(d) if isinstance(d, int) else d for d in dims)
-    return UOp(ops.REF, dtype, src, op_args.Ref(slot, name))
+    return UOp(ops.REF, dtype, src, kernel_args.Ref(slot, name))
 
 
 def var(slot: int, dtype: DType, low: int = 0, high: int = 1 << 40, name: str = "") -> UOp:
     """Return scalar argument ``slot`` of a kernel."""
-    return UOp(ops.VAR, dtype, (), op_args.Var(slot, low, high, name))
+    return UOp(ops.VAR, dtype, (), kernel_args.Var(slot, low, high, name))
 
 
 def index_into(buffer: UOp, *index: UOp) -> UOp:
@@ -526,12 +526,12 @@ def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
 def mma(a: UOp, b: UOp, word_ranges: Sequence[UOp], dtype: DType, unit: str) -> UOp:
     """Build an MMA: multiply the terms in fragment registers, and sum over the ranges
     ``word_ranges``."""
-    return UOp(ops.MMA, dtype, (a, b, *word_ranges), op_args.Mma(unit, len(word_ranges)))
+    return UOp(ops.MMA, dtype, (a, b, *word_ranges), kernel_args.Mma(unit, len(word_ranges)))
 
 
 def carry(id: int, i: int, dtype: DType, ranges: Iterable[UOp]) -> UOp:
     """Return carried value ``i`` of the LOOP ``id``; its RANGE is the first in ``ranges``."""
-    return UOp(ops.CARRY, dtype, tuple(ranges), op_args.Carry(id, i))
+    return UOp(ops.CARRY, dtype, tuple(ranges), kernel_args.Carry(id, i))
 
 
 def loop(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
@@ -546,7 +546,7 @@ def loop(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp 
                          f"{', '.join(n.dtype.name for n in nexts)}")
     outs = tuple([((), n.dtype) for n in inits])
     return UOp(ops.LOOP, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
-               op_args.Loop(id, outs))
+               kernel_args.Loop(id, outs))
 
 
 def per_iteration(value: UOp, loop: UOp) -> UOp:
@@ -557,11 +557,11 @@ def per_iteration(value: UOp, loop: UOp) -> UOp:
 def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "",
           double: bool = False) -> UOp:
     """Build a small buffer filled over ``ranges`` (its dimensions, outermost first)."""
-    return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name, double))
+    return UOp(ops.STAGE, value.dtype, (value, *ranges), kernel_args.Stage(id, space, name, double))
 
 
 def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (),
            stores_disjoint: bool = False, index_fits_int32: bool = False) -> UOp:
-    """Build a finished kernel (op_args.Kernel)."""
-    arg = op_args.Kernel(name, tuple(order), stores_disjoint, index_fits_int32)
+    """Build a finished kernel (kernel_args.Kernel)."""
+    arg = kernel_args.Kernel(name, tuple(order), stores_disjoint, index_fits_int32)
     return UOp(ops.KERNEL, dtypes.void, tuple(stores), arg)

@@ -31,14 +31,16 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fnx.core.ir import build, dtypes, op_args, ops
-from fnx.core.ir import linalg as routines
+from fnx.core.ir import build, dtypes, kernel_args, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, clamp
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, Location, ShapeError
 from fnx.core.support.line_visits import recording
+from fnx.core.support.process import lazy_import
+
+routines = lazy_import("fnx.core.ir.linalg")
 
 
 def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tuple[UOp, ...]:
@@ -175,7 +177,8 @@ def linalg(routine: str, operands: Sequence[UOp], options: Sequence[str] = ()
     promoted = tuple(map(build.to_compute, operands))
     arg = linalg_arg(routine, promoted, options)
     if any(0 in shape for shape, _ in arg.ins):
-        return routines.empty_results(routine, arg.options, arg.outs)
+        empty: tuple[UOp, ...] = routines.empty_results(routine, arg.options, arg.outs)
+        return empty
     results = build.results(UOp(ops.LINALG, dtypes.void, promoted, arg))
     dtype = operands[0].dtype
     return tuple([build.cast(x, dtype) if x.dtype is promoted[0].dtype else x for x in results])
@@ -262,7 +265,7 @@ def slot(kind: str, index: int, offset: int, nbytes: int, strides: Iterable[int]
     moves = tuple(strides)
     while moves and not moves[-1]:
         moves = moves[:-1]
-    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes, moves))
+    return UOp(ops.SLOT, dtypes.void, (), kernel_args.Slot(kind, index, offset, nbytes, moves))
 
 
 def swap(even: UOp, odd: UOp, loop: int) -> UOp:
@@ -277,7 +280,7 @@ def swap(even: UOp, odd: UOp, loop: int) -> UOp:
 def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str,
           locs: tuple[Location, ...] = ()) -> UOp:
     """Run a KERNEL, with a SLOT per REF slot and a CONST per VAR slot, or another callee."""
-    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name, locs))
+    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), kernel_args.Exec(name, locs))
 
 
 def callback_callee(host: UOp) -> UOp:
@@ -302,25 +305,25 @@ def linalg_callee(node: UOp) -> UOp:
     return UOp(ops.LINALG, dtypes.void, (), node.arg)
 
 
-def linked_callee(arg: op_args.Linked) -> UOp:
+def linked_callee(arg: kernel_args.Linked) -> UOp:
     """Return the callee for a kernel whose object file is known (``exec_``)."""
     return UOp(ops.LINKED, dtypes.void, (), arg)
 
 
 def cmd_loop(body: UOp, trips: int, name: str, locs: tuple[Location, ...] = ()) -> UOp:
     """Run COMMANDS ``trips`` times."""
-    return UOp(ops.CMD_LOOP, dtypes.void, (body,), op_args.CmdLoop(name, trips, locs))
+    return UOp(ops.CMD_LOOP, dtypes.void, (body,), kernel_args.CmdLoop(name, trips, locs))
 
 
 def cmd_while(test: UOp, flag: UOp, body: UOp, name: str,
               locs: tuple[Location, ...] = ()) -> UOp:
     """Repeat: run COMMANDS ``test``, which write a bool to ``flag``; if it is true run ``body``."""
-    return UOp(ops.CMD_LOOP, dtypes.void, (test, flag, body), op_args.CmdLoop(name, None, locs))
+    return UOp(ops.CMD_LOOP, dtypes.void, (test, flag, body), kernel_args.CmdLoop(name, None, locs))
 
 
 def branch(which: UOp, branches: Iterable[UOp], name: str, locs: tuple[Location, ...] = ()) -> UOp:
     """Run the COMMANDS that the int32 in the SLOT ``which`` selects, clamped."""
-    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name, locs))
+    return UOp(ops.BRANCH, dtypes.void, (which, *branches), kernel_args.Branch(name, locs))
 
 
 def commands(run: Iterable[UOp]) -> UOp:

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fnx.core.ir import kernel_args, op_args
 from fnx.core.ir import numpy_semantics as m
 from fnx.core.ir import op as r
-from fnx.core.ir import op_args
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.numpy_semantics import const_value as const_value
 from fnx.core.ir.op import OPS as OPS
@@ -230,24 +230,26 @@ CUSTOM = Op("CUSTOM", "t", "scope", None, result="void", shape=scalar, arg=op_ar
 GETTUPLE = Op("GETTUPLE", "tk", "scope", 1, result="any", shape=r.gettuple_shape, arg=int)
 
 # kernel level: scalars over ranges
-RANGE = Op("RANGE", "k", "kernel", 1, arg=op_args.Range, source_key=r.id_key, binds="itself")
-VAR = Op("VAR", "kp", "kernel", 0, result="any", arg=op_args.Var, source_key=r.slot_key)
-REF = Op("REF", "kp", "kernel", None, result="any", arg=op_args.Ref, source_key=r.slot_key)
+RANGE = Op("RANGE", "k", "kernel", 1, arg=kernel_args.Range, source_key=r.id_key, binds="itself")
+VAR = Op("VAR", "kp", "kernel", 0, result="any", arg=kernel_args.Var, source_key=r.slot_key)
+REF = Op("REF", "kp", "kernel", None, result="any", arg=kernel_args.Ref, source_key=r.slot_key)
 INDEX = Op("INDEX", "k", "kernel", None)
 LOAD = Op("LOAD", "kp", "kernel", None, cost=1)
 STORE = Op("STORE", "kp", "kernel", None, result="void",
            arg=(Op, str, type(None)), cost=1, content_key=r.combine_key)
-MMA = Op("MMA", "kp", "kernel", None, result="any", arg=op_args.Mma, binds="tail", cost=1)
-STAGE = Op("STAGE", "k", "kernel", None, arg=op_args.Stage, binds="tail")
+MMA = Op("MMA", "kp", "kernel", None, result="any", arg=kernel_args.Mma, binds="tail", cost=1)
+STAGE = Op("STAGE", "k", "kernel", None, arg=kernel_args.Stage, binds="tail")
 SHUFFLE_XOR = Op("SHUFFLE_XOR", "kp", "kernel", None, arg=int, cost=1)
-CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=op_args.Carry, content_key=r.carry_key)
-LOOP = Op("LOOP", "k", "kernel", None, result="void", arg=op_args.Loop, binds="head")
+CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=kernel_args.Carry,
+           content_key=r.carry_key)
+LOOP = Op("LOOP", "k", "kernel", None, result="void", arg=kernel_args.Loop, binds="head")
 PER_ITERATION = Op("PER_ITERATION", "k", "kernel", 3)
-KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", arg=op_args.Kernel, binds="all")
+KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", arg=kernel_args.Kernel, binds="all")
 
 # program level: instructions of a PROGRAM, in order (legality: lower/emit/emit.py)
-PROGRAM = Op("PROGRAM", "p", "program", None, result="void", arg=(op_args.ThreadGroup, type(None)))
-SCRATCH = Op("SCRATCH", "p", "program", 1, result="any", arg=op_args.Stage)
+PROGRAM = Op("PROGRAM", "p", "program", None, result="void",
+             arg=(kernel_args.ThreadGroup, type(None)))
+SCRATCH = Op("SCRATCH", "p", "program", 1, result="any", arg=kernel_args.Stage)
 ADDRESS = Op("ADDRESS", "p", "program", 2, result="any", arg=(int, type(None)))
 PARALLEL_RANGE = Op("PARALLEL_RANGE", "p", "program", 0, result="any", arg=int)
 ID = Op("ID", "p", "program", 0, result="any", arg=str)
@@ -271,12 +273,12 @@ VECTOR = Op("VECTOR", "p", "program", None, result="any")
 EXTRACT = Op("EXTRACT", "p", "program", 1, result="any", arg=int)
 
 # command level
-SLOT = Op("SLOT", "c", "command", 0, result="void", arg=op_args.Slot)
+SLOT = Op("SLOT", "c", "command", 0, result="void", arg=kernel_args.Slot)
 SWAP = Op("SWAP", "c", "command", 2, result="void", arg=int)
-LINKED = Op("LINKED", "c", "command", 0, result="void", arg=op_args.Linked)
-EXEC = Op("EXEC", "c", "command", None, result="void", arg=op_args.Exec)
-CMD_LOOP = Op("CMD_LOOP", "c", "command", None, result="void", arg=op_args.CmdLoop)
-BRANCH = Op("BRANCH", "c", "command", None, result="void", arg=op_args.Branch)
+LINKED = Op("LINKED", "c", "command", 0, result="void", arg=kernel_args.Linked)
+EXEC = Op("EXEC", "c", "command", None, result="void", arg=kernel_args.Exec)
+CMD_LOOP = Op("CMD_LOOP", "c", "command", None, result="void", arg=kernel_args.CmdLoop)
+BRANCH = Op("BRANCH", "c", "command", None, result="void", arg=kernel_args.Branch)
 COMMANDS = Op("COMMANDS", "c", "command", None, result="void")
 # fmt: on
 

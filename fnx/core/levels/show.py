@@ -12,7 +12,7 @@ function f(x0: float32[3])
   t0[i] = exp(x0[i] * x0[i])                                    # float32[3]
   return t0
 >>> print(to_python(x))
-from fnx.core.ir import dtypes, op_args, ops
+from fnx.core.ir import dtypes, kernel_args, op_args, ops
 from fnx.core.ir.uop import UOp
 n0 = UOp(ops.PARAM, dtypes.float32, (), op_args.Param(0, (3,)))
 node = n0
@@ -151,7 +151,8 @@ def to_python(root: UOp) -> str:
     Raises:
         ArgumentError: the graph has a BUFFER, which is memory and has no source.
     """
-    lines = ["from fnx.core.ir import dtypes, op_args, ops", "from fnx.core.ir.uop import UOp"]
+    lines = ["from fnx.core.ir import dtypes, kernel_args, op_args, ops",
+             "from fnx.core.ir.uop import UOp"]
     names: dict[UOp, str] = {}
     for node in toposort([root], into_functions=True):
         names[node] = f"n{len(names)}"
@@ -187,7 +188,8 @@ def python_arg(arg: Any, source: bool) -> str:
                             hint="close the trace: its buffers become operands")
     if isinstance(arg, Record):
         fields = ", ".join(python_arg(v, source) for v in values(arg))
-        return f"{'op_args.' if source else ''}{type(arg).__name__}({fields})"
+        module = f"{type(arg).__module__.rpartition('.')[2]}." if source else ""
+        return f"{module}{type(arg).__name__}({fields})"
     return repr(arg)
 
 

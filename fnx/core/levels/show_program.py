@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import accessors, build, op_args, ops
+from fnx.core.ir import accessors, build, kernel_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.show_text import Text, format_const, format_op
 from fnx.core.support.errors import kernel_label
@@ -161,7 +161,7 @@ def _slot(slot: UOp, inputs: Sequence[str], depth: int = 0) -> str:
     if slot.op is ops.SWAP:
         even, odd = [_slot(s, inputs) for s in slot.src]
         return f"({even}|{odd} by {_counter(slot.arg)})"
-    arg: op_args.Slot = slot.arg
+    arg: kernel_args.Slot = slot.arg
     name = inputs[arg.index] if arg.kind == "in" and arg.index < len(inputs) else \
         arg.kind if arg.kind in ("arena", "numbers") else f"{arg.kind}{arg.index}"
     if arg.strides:

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection
 
-from fnx.core.ir import accessors, build, op_args, ops
+from fnx.core.ir import accessors, build, kernel_args, ops
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, toposort
@@ -61,7 +61,7 @@ def _exec(node: UOp) -> bool:
         all(scalars[i].dtype is v.dtype for i, v in variables.items())
 
 
-def _memory_inside(loop: UOp) -> list[op_args.Slot]:
+def _memory_inside(loop: UOp) -> list[kernel_args.Slot]:
     """Return the slots that the commands in a CMD_LOOP read and write."""
     return [n.arg for n in toposort([loop]) if n.op is ops.SLOT]
 

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any
 from zlib import crc32
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, op_args, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.errors import PACKAGE, ArgumentError, InconclusiveDimensionError
 from fnx.core.support.process import lazy_import
@@ -293,7 +293,7 @@ class Assumptions:
 
 
 def _typical_length(variable: UOp) -> int:
-    bounds: op_args.Var = variable.arg
+    bounds: kernel_args.Var = variable.arg
     return max(bounds.low, min(bounds.high, TYPICAL_LENGTH))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core.ir import build, op_args, ops
+from fnx.core.ir import build, kernel_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, ops_and_dtypes, rebuild, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import values
@@ -68,7 +68,7 @@ def _renumber(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.CARRY and node.arg.id in loops:
-            return UOp(node.op, node.dtype, src, op_args.Carry(loops[node.arg.id], node.arg.i))
+            return UOp(node.op, node.dtype, src, kernel_args.Carry(loops[node.arg.id], node.arg.i))
         return UOp(node.op, node.dtype, src, args[node]) if node in args else None
 
     return rebuild(roots, visit)

@@ -24,7 +24,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import build, build_calls, dtypes, kernel_args, op_args, ops
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.record import Record
@@ -67,7 +67,7 @@ class View(Record):
         even, *odd = [self._part(get_slot(n).arg) for n in self.nodes]
         return build_calls.swap(even, odd[0], 0) if odd else even
 
-    def _part(self, buffer_slot: op_args.Slot) -> UOp:
+    def _part(self, buffer_slot: kernel_args.Slot) -> UOp:
         return build_calls.slot(buffer_slot.kind, buffer_slot.index,
                                 buffer_slot.offset + self.start, self.nbytes,
                                 (self.step,))

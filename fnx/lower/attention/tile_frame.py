@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.ir import build, op_args, ops
+from fnx.core.ir import build, kernel_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.support.record import Record
 from fnx.lower.analysis.workload import two_factors
@@ -150,6 +150,6 @@ class TileFrame:
             if node.op is not ops.REF:
                 return None
             slot = operands.setdefault(node.arg.slot, len(operands))
-            return node.replace(src=src, arg=op_args.Ref(slot, ""))
+            return node.replace(src=src, arg=kernel_args.Ref(slot, ""))
 
         return rebuild(values, visit), tuple([memory[slot] for slot in operands])

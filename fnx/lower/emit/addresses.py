@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import buffer, dims
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, substitute, toposort
@@ -196,7 +196,7 @@ class Addresses:
     def base(self, memory: UOp) -> UOp:
         """Emit the pointer to the start of a buffer."""
         if memory.op is ops.REF:
-            return UOp(ops.REF, memory.dtype, (), op_args.Ref(memory.arg.slot))
+            return UOp(ops.REF, memory.dtype, (), kernel_args.Ref(memory.arg.slot))
         offset = self.value(self._stages[memory], SINGLE_INSTANCE)
         return self.lines.add(ops.SCRATCH, memory.dtype, (offset,), memory.arg)
 

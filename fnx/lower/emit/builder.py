@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core.formulas.formulas import FORMULAS
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, toposort
@@ -288,7 +288,7 @@ class ProgramBuilder:
 
     # ---- the result ----
 
-    def program(self, group: op_args.ThreadGroup | None = None) -> UOp:
+    def program(self, group: kernel_args.ThreadGroup | None = None) -> UOp:
         """Return the PROGRAM without dead lines.
 
         ENDFOR uses the next value of each PHI, so PHIs stay alive.

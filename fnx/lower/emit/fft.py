@@ -32,7 +32,7 @@ from collections.abc import Sequence
 
 from fnx.core.formulas import fft_plan
 from fnx.core.formulas.butterflies import Butterflies, Complex
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -100,9 +100,9 @@ class _FftEmitter(Butterflies):
         self.vec = self.t.vec(self.lanes)
         self.b = ProgramBuilder()
         self.scratch = UOp(ops.SCRATCH, self.t, (build.index_const(0),),
-                           op_args.Stage(0, "PRIV"))
+                           kernel_args.Stage(0, "PRIV"))
         self.x, self.table, self.out = [
-            UOp(ops.REF, self.t, (), op_args.Ref(i, "", self.t.itemsize)) for i in range(3)]
+            UOp(ops.REF, self.t, (), kernel_args.Ref(i, "", self.t.itemsize)) for i in range(3)]
         self.n, self.inner = [build.var(slot, dtypes.index) for slot in (N, INNER)]
         self.pair = 2 * self.lanes  # elements of a row of a tile
 

@@ -6,10 +6,10 @@
 A STORE with arg ASYNC becomes an ASYNC_COPY if its value is all lanes of one LOAD, else a plain
 STORE. The data of an ASYNC_COPY is available after an ASYNC_WAIT.
 
->>> from fnx.core.ir import build, dtypes, op_args
->>> x = UOp(ops.REF, dtypes.float32, (), op_args.Ref(0))
+>>> from fnx.core.ir import build, dtypes, kernel_args
+>>> x = UOp(ops.REF, dtypes.float32, (), kernel_args.Ref(0))
 >>> zero = build.index_const(0)
->>> q = UOp(ops.SCRATCH, dtypes.float32, (zero,), op_args.Stage(0, "SHARED"))
+>>> q = UOp(ops.SCRATCH, dtypes.float32, (zero,), kernel_args.Stage(0, "SHARED"))
 >>> v = UOp(ops.LOAD, dtypes.float32, (UOp(ops.ADDRESS, dtypes.float32, (x, zero), 64),))
 >>> to = UOp(ops.ADDRESS, dtypes.float32, (q, zero), 64)
 >>> lines = q, v.src[0], v, to, UOp(ops.STORE, dtypes.void, (to, v), "ASYNC")

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.ir import build, dtypes, linalg, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, linalg, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Operators
 from fnx.core.ir.ops import Op
@@ -337,7 +337,7 @@ class InterleavedEmitter(LinalgEmitter):
         """Return an operand or result, and the number of elements of a matrix."""
         mark, axes = (*self.signature.ins, *self.signature.outs)[slot]
         t = linalg.marked_dtype(mark, self.dtype)
-        buffer = UOp(ops.REF, t, (), op_args.Ref(slot, "", t.itemsize))
+        buffer = UOp(ops.REF, t, (), kernel_args.Ref(slot, "", t.itemsize))
         return buffer, self.index(self.product(*axes))
 
     def _mask(self, count: Value) -> UOp:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import build, dtypes, linalg, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, linalg, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, toposort
@@ -115,7 +115,7 @@ class LinalgEmitter:
             self.lines.plus(offset, self.emit(padded))
         self._stages += 1
         return self.lines.put(ops.SCRATCH, t, (offset,),
-                              op_args.Stage(self._stages, "PRIV"))
+                              kernel_args.Stage(self._stages, "PRIV"))
 
     def numbers(self, count: Length) -> UOp:
         """Allocate scratch memory for numbers of the dtype of the matrices."""
@@ -126,7 +126,7 @@ class LinalgEmitter:
         parts = (*self.signature.ins, *self.signature.outs)
         mark, axes = parts[slot]
         t = linalg.marked_dtype(mark, self.matrix_dtype)
-        buffer = UOp(ops.REF, t.real, (), op_args.Ref(slot, "", t.real.itemsize))
+        buffer = UOp(ops.REF, t.real, (), kernel_args.Ref(slot, "", t.real.itemsize))
         size = self.product(*axes, 1 + t.is_complex)
         return self.element(buffer, self.lines.times(self.matrix, self.emit(size)))
 

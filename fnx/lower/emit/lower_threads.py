@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import (
     LoopOrder,
     bound_ranges,
@@ -191,7 +191,7 @@ def _place_stages(kernel: UOp, target: Target) -> UOp:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in space and space[node]:
-            return node.replace(src=src, arg=op_args.Stage(
+            return node.replace(src=src, arg=kernel_args.Stage(
                 node.arg.id, space[node], node.arg.name, node in double))
         if node.op is ops.LOAD and space.get(buffer(node)) == "":
             return _recompute(buffer(src[0]), src)

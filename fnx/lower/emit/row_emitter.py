@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -71,7 +71,7 @@ class RowEmitter:
         return self.lines.close(nexts)
 
     def buffer(self, slot: int, t: DType) -> UOp:
-        return UOp(ops.REF, t, (), op_args.Ref(slot, "", t.itemsize))
+        return UOp(ops.REF, t, (), kernel_args.Ref(slot, "", t.itemsize))
 
     def put_element(self, index: UOp, destination: UOp) -> None:
         """Store the results that belong to an element: its operands, and its index."""

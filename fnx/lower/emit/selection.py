@@ -15,7 +15,7 @@ one dtype share a program.
 
 from __future__ import annotations
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.emit.row_emitter import (
     MAX_LENGTH,
@@ -79,7 +79,7 @@ class _SelectionEmitter(RowEmitter):
         self.whole = self.lines.divide(self.n, self.lanes)  # vectors of the row
         nbytes = self.lines.times(self.lines.plus(self.blocks, 1), VECTOR_BYTES)
         self.best_keys, self.best_indices = [
-            UOp(ops.SCRATCH, self.key, (self.lines.times(nbytes, i),), op_args.Stage(i, "PRIV"))
+            UOp(ops.SCRATCH, self.key, (self.lines.times(nbytes, i),), kernel_args.Stage(i, "PRIV"))
             for i in range(2)]
 
     def program(self) -> UOp:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import bound_ranges, count_slots, extent, value
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
@@ -61,14 +61,14 @@ def group_count(kernel: UOp) -> UOp:
     return extents[0] if extents else build.index_const(1)
 
 
-def thread_group(kernel: UOp) -> op_args.ThreadGroup | None:
+def thread_group(kernel: UOp) -> kernel_args.ThreadGroup | None:
     """Return the launch parameters of a GPU kernel; None if no range is mapped to threads."""
     nodes = toposort(kernel.src)
     if not any(n.op is ops.RANGE and n.arg.kind in ID_KINDS for n in nodes):
         return None
     buffers, scalars = (count_slots(nodes, op) for op in (ops.REF, ops.VAR))
     shared, private = [_constant(scratch_layout(kernel, s)[1]) for s in ("SHARED", "PRIV")]
-    return op_args.ThreadGroup(buffers, scalars, thread_count(kernel), shared, private,
+    return kernel_args.ThreadGroup(buffers, scalars, thread_count(kernel), shared, private,
                                symbolic.bounds(group_count(kernel))[1], kernel.arg.index_fits_int32)
 
 

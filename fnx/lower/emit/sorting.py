@@ -16,7 +16,7 @@ the order was.
 
 from __future__ import annotations
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
@@ -106,7 +106,7 @@ class _SortEmitter(RowEmitter):
         stage_id = self.fixed + self.per_element
         self.fixed += count * t.itemsize
         self.per_element += 0 if count else t.itemsize
-        return UOp(ops.SCRATCH, t, (offset,), op_args.Stage(stage_id, "PRIV"))
+        return UOp(ops.SCRATCH, t, (offset,), kernel_args.Stage(stage_id, "PRIV"))
 
     def _vectors_of(self, lanes: int) -> UOp:
         """Return the number of vectors that hold a row."""

@@ -32,8 +32,8 @@ _Location = tuple[tuple[UOp, ...], int]  # (pointer, masks), offset in elements
 def vectorize_accesses(program: UOp, target: Target) -> UOp:
     """Return the PROGRAM with neighboring scalar accesses merged into vectors.
 
-    >>> from fnx.core.ir import op_args
-    >>> x, o = (UOp(ops.REF, dtypes.float32, (), op_args.Ref(s)) for s in (0, 1))
+    >>> from fnx.core.ir import kernel_args
+    >>> x, o = (UOp(ops.REF, dtypes.float32, (), kernel_args.Ref(s)) for s in (0, 1))
     >>> def at(ref, i):
     ...     aligned = 64 if i == 0 else 4
     ...     return UOp(ops.ADDRESS, dtypes.float32, (ref, build.index_const(i)), aligned)

@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import bound_ranges, buffer, extent, index_dims, indices, value
 from fnx.core.ir.expr import Expr, minimum
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
@@ -178,7 +178,7 @@ class _FillRewriter:
         plan = self.plans[stage]
         loop = self.cut[stage] = ScheduledLoop(plan.along.arg.name, extent(plan.along))
         split_value, guards = self.split(loop, plan, stage.dtype.itemsize)
-        loops = {x: x.replace(arg=op_args.Range(x.arg.id, "SEQ", x.arg.name))
+        loops = {x: x.replace(arg=kernel_args.Range(x.arg.id, "SEQ", x.arg.name))
                  for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is enough unrolled code
         if plan.rows:
             loops[plan.across] = self.fresh(

@@ -8,10 +8,10 @@
 Some drivers end all loops of a thread after that many iterations, and the results are silently
 wrong. Upper bounds of extents are counted, so a loop that a condition ends counts its maximum.
 
->>> from fnx.core.ir import dtypes, op_args
+>>> from fnx.core.ir import dtypes, kernel_args
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(900)), 1)
 >>> end = UOp(ops.ENDFOR, dtypes.void, (i,))
->>> max_iterations(UOp(ops.PROGRAM, dtypes.void, (i, end), op_args.ThreadGroup(0, 0, 64, 0, 0)))
+>>> max_iterations(UOp(ops.PROGRAM, dtypes.void, (i, end), kernel_args.ThreadGroup(0, 0, 64, 0, 0)))
 901
 """
 

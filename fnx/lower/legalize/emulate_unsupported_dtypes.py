@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core.ir import build, low_precision, op_args, ops
+from fnx.core.ir import build, kernel_args, low_precision, ops
 from fnx.core.ir.dtypes import DType, float16, float32, int32, uint32
 from fnx.core.ir.expr import Expr, minimum, where
 from fnx.core.ir.uop import UOp, rebuild, toposort
@@ -46,7 +46,7 @@ def emulate_unsupported_dtypes(root: UOp, target: Target) -> UOp:
             return build.bitcast(src[0], t.storage or t)
         if node.op is ops.LOOP:
             outs = tuple([(shape, of.storage or of) for shape, of in node.arg.outs])
-            return node.replace(src=src, arg=op_args.Loop(node.arg.id, outs))
+            return node.replace(src=src, arg=kernel_args.Loop(node.arg.id, outs))
         if t.storage is None:
             return None
         return UOp(node.op, t.storage, src, node.arg)

@@ -13,10 +13,10 @@ type. In a kernel that is ``near``, all lines that do not depend on data fit in 
 its arguments are. Each line is computed in the width that holds its own bounds and those of its
 operands. If widths differ, a CAST follows the line that it widens or narrows.
 
->>> from fnx.core.ir import op_args
+>>> from fnx.core.ir import kernel_args
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(9)), 1)
 >>> end = UOp(ops.ENDFOR, dtypes.void, (i,))
->>> group = op_args.ThreadGroup(0, 0, 64, 0, 0)
+>>> group = kernel_args.ThreadGroup(0, 0, 64, 0, 0)
 >>> print(narrow_indices(UOp(ops.PROGRAM, dtypes.void, (i, end), group)).src[0].dtype)
 int32
 """
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -141,7 +141,7 @@ _BOUNDS: dict[Op, Callable[..., Bounds]] = {
 class _IndexNarrower:
     """Rewrites lines in the widths that they need."""
 
-    def __init__(self, bounds: Mapping[UOp, Bounds], group: op_args.ThreadGroup) -> None:
+    def __init__(self, bounds: Mapping[UOp, Bounds], group: kernel_args.ThreadGroup) -> None:
         self.bounds, self.group = bounds, group
         self.rewritten: dict[UOp, UOp] = {}   # line -> its rewritten form, in its own width
         self.cast: dict[UOp, UOp] = {}   # and in the other width

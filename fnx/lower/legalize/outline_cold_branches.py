@@ -11,8 +11,8 @@
 Lines move into the branch if nothing else uses them and they access no memory. The branch is a loop
 of zero or one iterations, since its value is needed after it.
 
->>> from fnx.core.ir import op_args
->>> at = UOp(ops.ADDRESS, dtypes.float32, (UOp(ops.REF, dtypes.float32, (), op_args.Ref(0)),
+>>> from fnx.core.ir import kernel_args
+>>> at = UOp(ops.ADDRESS, dtypes.float32, (UOp(ops.REF, dtypes.float32, (), kernel_args.Ref(0)),
 ...                                        build.index_const(0)), 64)
 >>> x = UOp(ops.LOAD, dtypes.float32, (at,))
 >>> c, root = build.lt(build.const(9, dtypes.float32), x), build.sqrt(x)

@@ -15,10 +15,10 @@ a cache, 11 ns beyond it, to 1 ns; Zen 2 to 4 run it by microcode), and elsewher
 each lane. Tails of rows are known when they are compiled; n is known only at run time in programs
 for matrices, transforms and dimensions of any length, where all vectors but the last are whole.
 
->>> from fnx.core.ir import op_args
+>>> from fnx.core.ir import kernel_args
 >>> n = build.var(0, dtypes.index)
->>> o = UOp(ops.ADDRESS, dtypes.float32.vec(8), (UOp(ops.REF, dtypes.float32, (), op_args.Ref(0)),
-...                                              build.index_const(0)), 4)
+>>> ref = UOp(ops.REF, dtypes.float32, (), kernel_args.Ref(0))
+>>> o = UOp(ops.ADDRESS, dtypes.float32.vec(8), (ref, build.index_const(0)), 4)
 >>> ones = UOp(ops.SPLAT, dtypes.float32.vec(8), (build.const(1, dtypes.float32),))
 >>> for count in (n, build.index_const(5)):
 ...     mask = UOp(ops.LANE_MASK, dtypes.bool_.vec(8), (count,))

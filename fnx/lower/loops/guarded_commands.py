@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, kernel_args, ops
 from fnx.core.ir.uop import UOp, copy_locs, rebuild
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
@@ -113,7 +113,7 @@ class _Rewriter:
         step = [command for parity, word in enumerate((self.even, self.odd)) for command in (
             *self._test(_resolved(test, depth, parity), flag, word),
             *self._guarded(_resolved(body, depth, parity).src, guards))]
-        loop = op_args.CmdLoop(node.arg.name, None, node.arg.locs, may_overrun=True)
+        loop = kernel_args.CmdLoop(node.arg.name, None, node.arg.locs, may_overrun=True)
         return [self._start(node), UOp(ops.CMD_LOOP, dtypes.void, (
             build_calls.commands([]), self.odd, build_calls.commands(step)), loop)]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, dtypes, kernel_args, ops
 from fnx.core.ir.build_calls import commands, slot
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
@@ -133,7 +133,7 @@ def _match_count(node: UOp) -> _CountedMemory | None:
             not all(_holds_for_first(c, element, n) for v in store.src[2:]
                     for c in accessors.conjuncts(v)):
         return None
-    arg: op_args.Slot = memory.arg
+    arg: kernel_args.Slot = memory.arg
     return _CountedMemory(first + constant, arg.offset, arg.offset + _INT32_BYTES * n)
 
 

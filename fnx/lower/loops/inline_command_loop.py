@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import extent
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
@@ -180,7 +180,7 @@ class CommandEmitter:
 
     def pointer(self, memory: UOp, dtype: DType) -> UOp:
         """Emit the pointer to a SLOT in this iteration of each loop."""
-        ref = UOp(ops.REF, dtype, (), op_args.Ref(memory.arg.index, "", dtype.itemsize))
+        ref = UOp(ops.REF, dtype, (), kernel_args.Ref(memory.arg.index, "", dtype.itemsize))
         return self.line(ops.ADDRESS, dtype, [ref, self.offset(memory, dtype)])
 
     def first(self, memory: UOp, dtype: DType) -> UOp:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, dtypes, kernel_args, ops
 from fnx.core.ir.build_calls import commands, exec_, slot, swap
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.lower.analysis.memory import ALIGNMENT
@@ -138,7 +138,7 @@ def _full_span(memory: UOp, depth: int, trips: Trips) -> UOp:
     return rebuild([memory], visit)[0]
 
 
-def span_of(arg: op_args.Slot, depth: int, trips: Trips) -> tuple[int, int]:
+def span_of(arg: kernel_args.Slot, depth: int, trips: Trips) -> tuple[int, int]:
     """Return the begin and end of what the loops from ``depth`` on access."""
     extents = [s * (n - 1) for s, n in zip(arg.strides[depth:], trips[depth:])]
     return (arg.offset + sum([min(0, s) for s in extents]),
@@ -146,7 +146,7 @@ def span_of(arg: op_args.Slot, depth: int, trips: Trips) -> tuple[int, int]:
 
 
 def _copy(source: UOp, target: UOp, tail_bytes: int, apply_schedule: ApplySchedule,
-          arg: op_args.CmdLoop) -> UOp:
+          arg: kernel_args.CmdLoop) -> UOp:
     """Return an EXEC that copies the written bytes. Values are copied in units of their own size,
     as a processor stalls on a load that spans several stores."""
     all_slots = [s for memory in (source, target) for s in accessors.possible_slots(memory)]
@@ -166,7 +166,7 @@ def _copy(source: UOp, target: UOp, tail_bytes: int, apply_schedule: ApplySchedu
 
 def split_loop(node: UOp, depth: int, steps: int) -> UOp:
     """Split the body of a loop for a nest of two, the inner of which has ``steps`` iterations."""
-    def split_slot(arg: op_args.Slot) -> UOp:
+    def split_slot(arg: kernel_args.Slot) -> UOp:
         at, inner = arg.strides[depth:depth + 1] or (0,), arg.strides[depth + 1:]
         outer = (*arg.strides[:depth], *[0] * (depth - len(arg.strides)), at[0] * steps)
         return slot(arg.kind, arg.index, arg.offset, arg.nbytes, (*outer, *at, *inner))
@@ -175,13 +175,13 @@ def split_loop(node: UOp, depth: int, steps: int) -> UOp:
 
 def advance_loop(node: UOp, depth: int, steps: int) -> UOp:
     """Return the body of a loop that starts after ``steps`` iterations."""
-    def advance_slot(arg: op_args.Slot) -> UOp:
+    def advance_slot(arg: kernel_args.Slot) -> UOp:
         offset = arg.offset + sum(arg.strides[depth:depth + 1]) * steps
         return slot(arg.kind, arg.index, offset, arg.nbytes, arg.strides)
     return _map_slots(node, advance_slot)
 
 
-def _map_slots(node: UOp, make_slot: Callable[[op_args.Slot], UOp]) -> UOp:
+def _map_slots(node: UOp, make_slot: Callable[[kernel_args.Slot], UOp]) -> UOp:
     return rebuild([node], lambda n, _: make_slot(n.arg) if n.op is ops.SLOT else None)[0]
 
 

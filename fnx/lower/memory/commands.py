@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core.ir import accessors, build_calls, op_args, ops
+from fnx.core.ir import accessors, build_calls, kernel_args, ops
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.support.errors import Location
 from fnx.core.support.record import Record
@@ -223,6 +223,12 @@ class Launches(Record):
     arena: int = 0
 
     @property
+    def has_started_collectives(self) -> bool:
+        """Whether a collective starts in one launch and is waited for in another."""
+        return any(isinstance(step, Launch) and step.kernel.op is ops.CALLBACK and
+                   step.kernel.arg.phase for step in self.launches)
+
+    @property
     def graphs(self) -> list[UOp]:
         return [graph for launch in self.launches for graph in launch.graphs]
 
@@ -363,13 +369,13 @@ def relocate(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp,
     return rebuild([commands], visit, kernels)[0]
 
 
-def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
+def _nested_slot(outer_slot: UOp, inner_arg: kernel_args.Slot, depth: int) -> UOp:
     """Return the slot of a part of a memory: the memory moves with the ``depth`` outer loops, the
     part with the inner ones."""
     if outer_slot.op is ops.SWAP:
         return outer_slot.with_operands(tuple([_nested_slot(s, inner_arg, depth)
                                                for s in outer_slot.src]))
-    arg: op_args.Slot = outer_slot.arg
+    arg: kernel_args.Slot = outer_slot.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
     return build_calls.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
                             min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)

@@ -31,9 +31,6 @@ _Access = tuple[Collection[UOp], Collection[UOp], str]  # nodes used, those writ
 def overlap_collectives(launches: Launches) -> Launches:
     """Return launches in an order in which collectives run beside others."""
     steps = launches.launches
-    if not any(isinstance(step, Launch) and step.kernel.op is ops.CALLBACK and
-               step.kernel.arg.phase for step in steps):
-        return launches
     groups = adjacent_launches(steps)
     order = _order([(group.uses, group.writes, _phase_of(group.launches)) for group in groups])
     return launches.replace(launches=_joined([step for i in order for step in groups[i].launches]))

@@ -10,9 +10,9 @@ spaces. Products and sums are not fused, divisions and square roots are rounded 
 subnormal numbers are kept, since LLVM's PTX has ``.rn`` and no ``.ftz``. The size of a group is
 metadata, and barriers are those of LLVM 20: 22 takes both, but not the reverse.
 
->>> from fnx.core.ir import dtypes, op_args
+>>> from fnx.core.ir import dtypes, kernel_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
->>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), op_args.ThreadGroup(0, 0, 64, 0, 0))
+>>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), kernel_args.ThreadGroup(0, 0, 64, 0, 0))
 >>> text = module("f", render(p)).splitlines()
 >>> print(text[0], *[line for line in text if line.startswith("!3")], sep="\\n")
 define ptx_kernel void @f(ptr addrspace(1) %words) {

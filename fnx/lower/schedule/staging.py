@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import (
     bound_ranges,
     buffer,
@@ -343,7 +343,7 @@ def _pack_kernel(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> SplitKernel:
     store = build.store(build.index_into(ref, loop.value(), *inner_ranges), fill,
                         next(loop.guards(), None))
     range_ids = tuple([r.arg.id for r in ranges])
-    return extract_kernel([store], op_args.Kernel(f"{kernel.arg.name}_pack", range_ids))
+    return extract_kernel([store], kernel_args.Kernel(f"{kernel.arg.name}_pack", range_ids))
 
 
 def _shared_line_iterations(stage: UOp) -> int:
@@ -365,7 +365,7 @@ def _shared_line_iterations(stage: UOp) -> int:
     return shared if volume([first_range]) > shared else 1
 
 
-def extract_kernel(stores: Sequence[UOp], arg: op_args.Kernel) -> SplitKernel:
+def extract_kernel(stores: Sequence[UOp], arg: kernel_args.Kernel) -> SplitKernel:
     """Return a KERNEL with dense slots of its own."""
     nodes = toposort(stores)
     refs = sorted({n.arg.slot for n in nodes if n.op is ops.REF})
@@ -374,7 +374,7 @@ def extract_kernel(stores: Sequence[UOp], arg: op_args.Kernel) -> SplitKernel:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         node_arg = node.arg
         if node.op is ops.VAR:
-            return node.replace(arg=op_args.Var(scalars.index(node_arg.slot), node_arg.low,
+            return node.replace(arg=kernel_args.Var(scalars.index(node_arg.slot), node_arg.low,
                                                 node_arg.high, node_arg.name))
         if node.op is ops.REF:
             return node.replace(src=src, arg=node_arg.replace(slot=refs.index(node_arg.slot)))

@@ -33,6 +33,7 @@ from typing import Any
 
 from fnx.core.formulas.formulas import FORMULAS
 from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.derivations import analysis
 from fnx.core.ir.expr import Expr, clamp, cos, digamma, exp, log, rint, sin, sqrt, where
 from fnx.core.ir.ops import OPS, Op
 from fnx.core.ir.uop import UOp, substitute, toposort
@@ -361,3 +362,21 @@ DERIVATIVES.update({ops.CALL: CallRule(), ops.GETTUPLE: GetTupleRule(),
                         "fnx.transforms.autodiff.cond_rules", "CondRule"))})
 save_residual(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on
+
+
+# ---- singular ops ------------------------------------------------------------------------------
+
+
+def is_singular(node: UOp) -> bool:
+    """Whether the value or a partial of a node, or of an op in one of its bodies, can be non-finite
+    for finite operands."""
+    rule = DERIVATIVES[node.op]
+    return rule.singular(node) or any(map(_may_be_singular, rule.bodies(node)))
+
+
+@analysis
+def _may_be_singular(body: UOp) -> bool:
+    """Whether a body has an op with a singular partial."""
+    nodes = toposort(body.src, stop=lambda n: n.op is ops.KERNEL)
+    return any(DERIVATIVES[n.op].is_active(n) and is_singular(n)
+               for n in nodes if n.op is not ops.KERNEL)

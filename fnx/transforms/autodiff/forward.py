@@ -23,7 +23,7 @@ from fnx.core.ir.derivations import Derivation, derive, register_derivation, run
 from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.support.line_visits import recording
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
-from fnx.transforms.autodiff.derivatives import DERIVATIVES
+from fnx.transforms.autodiff.derivatives import DERIVATIVES, is_singular
 from fnx.transforms.autodiff.higher_order import (
     GetTupleRule,
     HigherOrderRule,
@@ -32,7 +32,6 @@ from fnx.transforms.autodiff.higher_order import (
     MaskedTangents,
 )
 from fnx.transforms.autodiff.rules import DerivativeRule, Tangent, add_all, zeros_like
-from fnx.transforms.autodiff.singularity import is_singular
 
 PushforwardOuts = tuple[list[UOp], list[Tangent | None]]
 

@@ -40,7 +40,7 @@ from fnx.core.scope import scope
 from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
-from fnx.transforms.autodiff.derivatives import DERIVATIVES
+from fnx.transforms.autodiff.derivatives import DERIVATIVES, is_singular
 from fnx.transforms.autodiff.higher_order import (
     TOKEN,
     Activity,
@@ -51,7 +51,6 @@ from fnx.transforms.autodiff.higher_order import (
 )
 from fnx.transforms.autodiff.residuals import split
 from fnx.transforms.autodiff.rules import Cotangent, sum_cotangents, zeros_like
-from fnx.transforms.autodiff.singularity import is_singular
 
 set_derivation_context(scope.summing_axes)
 remat_partial_eval = lazy_import("fnx.transforms.autodiff.remat_partial_eval")

@@ -1,6 +1,6 @@
 """Dispatch of jitted calls: signatures, captures, caches, launchers, schedule search.
 
-    call      -> native call, if all arguments are Arrays by position       (core/ir/native_call.py)
+    call      -> native call, if all arguments are Arrays by position       (core/ir/kernel_code.py)
               -> launcher: a generated Python function of straight-line checks      (fastpath.py)
               -> CallKey: tree, Avals, statics, device, configuration              (signature.py)
     CallKey   -> traces, one for each set of captured values          (trace_cache.py, captures.py)

@@ -15,21 +15,22 @@ import pickle
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from fnx.core.ir import build, op_args, ops
+from fnx.core.ir import build, kernel_args, op_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 
 _LINE = 64
 _ALLOWED_FUNCTIONS = frozenset({("fnx.core.ir.uop", "_unpickle"), ("fnx.core.ir.op", "op_by_name"),
                                 ("fnx.core.ir.dtypes", "dtype_by_name"), ("builtins", "tuple")})
+_ARG_MODULES = {module.__name__: module for module in (kernel_args, op_args)}
 
 
 class _DataUnpickler(pickle.Unpickler):
     """Unpickler that only constructs nodes and their arguments."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _ALLOWED_FUNCTIONS or module == op_args.__name__ and \
-                isinstance(getattr(op_args, name, None), type):
+        args = _ARG_MODULES.get(module)
+        if (module, name) in _ALLOWED_FUNCTIONS or isinstance(getattr(args, name, None), type):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"expected data, got {module}.{name}")
 
@@ -62,7 +63,7 @@ class Accesses:
 
     def __init__(self, commands: UOp, longest: int) -> None:
         self._longest = longest
-        self.slots_in_loops: list[tuple[op_args.Slot, LoopTrips]] = []
+        self.slots_in_loops: list[tuple[kernel_args.Slot, LoopTrips]] = []
         self._visit_commands(commands, (), False)
 
     @property
@@ -104,7 +105,7 @@ class Accesses:
         sizes = [self._visit_memory(s, loops, after_loop)
                  for s in operands if s.op is not ops.CONST]
         if kernel.op is ops.LINKED:
-            arg: op_args.Linked = kernel.arg
+            arg: kernel_args.Linked = kernel.arg
             _require(_counts(arg.parallel, arg.scratch, arg.flops, *arg.writes)
                      and max(arg.writes, default=-1) < len(sizes)
                      and arg.parallel <= max(1, sum(sizes)) and 0 <= arg.nanoseconds < math.inf)
@@ -117,7 +118,7 @@ class Accesses:
             _require(_counts(memory.arg) and memory.arg < len(loops) + after_loop)
             return max([self._visit_memory(s, loops, after_loop) for s in memory.src])
         _require(memory.op is ops.SLOT)
-        slot: op_args.Slot = memory.arg
+        slot: kernel_args.Slot = memory.arg
         _require(_counts(slot.index, slot.offset, slot.nbytes) and len(slot.strides) <= len(loops)
                  and all(type(s) is int and (n is not None or not s)
                          for s, n in zip(slot.strides, loops)))
@@ -134,7 +135,7 @@ def _counts(*numbers: object) -> bool:
     return all(type(n) is int and n >= 0 for n in numbers)
 
 
-def _span(slot: op_args.Slot, loops: LoopTrips) -> tuple[int, int]:
+def _span(slot: kernel_args.Slot, loops: LoopTrips) -> tuple[int, int]:
     """Return the start and end of a SLOT over all iterations of the loops around it."""
     extents = [s * max(n - 1, 0) for s, n in zip(slot.strides, loops) if n]
     return (slot.offset + sum([min(m, 0) for m in extents]),

@@ -35,7 +35,7 @@ from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.equality import exactly_equal
 from fnx.core.array.placement import LocalProgram, Placement, commit, common_placement
 from fnx.core.array.pytree_registry import KeyedData, is_named_tuple
-from fnx.core.ir.native_call import UNBOUND, NativeCall
+from fnx.core.ir.kernel_code import UNBOUND, NativeCall
 from fnx.core.support.config import config
 from fnx.core.support.errors import PlacementError
 from fnx.core.support.record import Record

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, dtypes, kernel_args, ops
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import algebra, symbolic
@@ -76,7 +76,7 @@ def _find_illegal_node(node: UOp) -> NodeFault:
     if op is ops.RANGE:
         is_traced = arg.kind == "SEQ" and _is_length(accessors.extent(node))
     elif op is ops.REF:
-        is_traced = arg == op_args.Ref(arg.slot, arg.name) and all(map(_is_length, node.src))
+        is_traced = arg == kernel_args.Ref(arg.slot, arg.name) and all(map(_is_length, node.src))
     elif op is ops.STAGE:
         is_traced = arg.space == "PRIV" and not arg.double
     elif op is ops.KERNEL:

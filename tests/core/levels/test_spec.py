@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, op_args, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.levels.spec import LEVELS, check
 from fnx.core.support.errors import FnxError, SpecError
@@ -199,11 +199,11 @@ STORE = build.store(OUT, LOADED)
 
 
 def with_order(change: Callable[[tuple[int, ...], Rng], tuple[int, ...]]) -> Mutation:
-    return lambda k, r: raw(k, arg=op_args.Kernel("k", change(k.arg.order, r)))
+    return lambda k, r: raw(k, arg=kernel_args.Kernel("k", change(k.arg.order, r)))
 
 
 def also(k: UOp, *stores: UOp) -> UOp:
-    return UOp(ops.KERNEL, dtypes.void, (*k.src, *stores), op_args.Kernel("k"))
+    return UOp(ops.KERNEL, dtypes.void, (*k.src, *stores), kernel_args.Kernel("k"))
 
 
 KERNEL: dict[str, Mutation] = {
@@ -249,13 +249,13 @@ KERNEL: dict[str, Mutation] = {
     "fold of a parallel range": lambda k, r: build.reduce_ranges(
         LOADED, ops.ADD, [build.range_(3, 91, "PAR")]),
     "stage in no space": mutate(of(ops.STAGE), lambda n, r: raw(
-        n, arg=op_args.Stage(n.arg.id, "DISK"))),
+        n, arg=kernel_args.Stage(n.arg.id, "DISK"))),
     "stage over a constant": mutate(of(ops.STAGE), lambda n, r: raw(
         n, src=(*n.src, build.index_const(3)))),
     "range of no kind": mutate(of(ops.RANGE), lambda n, r: raw(
-        n, arg=op_args.Range(n.arg.id, "CMD_LOOP"))),
+        n, arg=kernel_args.Range(n.arg.id, "CMD_LOOP"))),
     "range of float extent": lambda k, r: UOp(
-        ops.RANGE, F, (build.const(3.0, F),), op_args.Range(0, "SEQ")),
+        ops.RANGE, F, (build.const(3.0, F),), kernel_args.Range(0, "SEQ")),
     "extent that depends on a range": lambda k, r: build.range_(R, 92),
     "buffer whose extent is a range": lambda k, r: build.ref(0, F, [R]),
     "variable without values": lambda k, r: build.var(0, dtypes.index, 5, 4),
@@ -276,8 +276,8 @@ KERNEL: dict[str, Mutation] = {
         build.index_into(build.ref(0, F, (2, 2)), build.range_(2, 0, "PAR"), build.range_(2, 1)),
         build.const(0, F))], "k", [1, 0]),
     "kernel of a value": lambda k, r: UOp(
-        ops.KERNEL, dtypes.void, (LOADED,), op_args.Kernel("k")),
-    "kernel of nothing": lambda k, r: UOp(ops.KERNEL, dtypes.void, (), op_args.Kernel("k")),
+        ops.KERNEL, dtypes.void, (LOADED,), kernel_args.Kernel("k")),
+    "kernel of nothing": lambda k, r: UOp(ops.KERNEL, dtypes.void, (), kernel_args.Kernel("k")),
 }
 
 
@@ -285,13 +285,13 @@ KERNEL: dict[str, Mutation] = {
 
 
 def slot(kind: str = "arena", index: int = 0, offset: int = 0, nbytes: int = 64) -> UOp:
-    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes))
+    return UOp(ops.SLOT, dtypes.void, (), kernel_args.Slot(kind, index, offset, nbytes))
 
 
 def change_slot(**changes: Any) -> Mutation:
     def f(n: UOp, r: Rng) -> UOp:
         fields = {s: getattr(n.arg, s) for s in ("kind", "index", "offset", "nbytes")}
-        return raw(n, arg=op_args.Slot(**{**fields, **changes}))
+        return raw(n, arg=kernel_args.Slot(**{**fields, **changes}))
     return mutate(of(ops.SLOT), f, True)
 
 
@@ -319,17 +319,17 @@ COMMAND: dict[str, Mutation] = {
     "scalar dropped": change_exec(lambda s: s[:-1] if scalar_at_end(s) else None),
     "scalar of another dtype": change_exec(
         lambda s: (*s[:-1], build.const(1, I)) if scalar_at_end(s) else None),
-    "stride of nothing": mutate(of(ops.SLOT), lambda n, r: raw(n, arg=op_args.Slot(
+    "stride of nothing": mutate(of(ops.SLOT), lambda n, r: raw(n, arg=kernel_args.Slot(
         "in", 0, 0, 64, (0,))), True),
     "swap of one slot": mutate(of(ops.SWAP), lambda n, r: raw(n, src=n.src[:1]), True),
     "swap by no loop": mutate(of(ops.SWAP), lambda n, r: raw(n, arg=-1), True),
     "swap with a kernel": mutate(of(ops.SWAP), lambda n, r: raw(
         n, src=(n.src[0], kernel_of(0))), True),
     "loop of negative trips": mutate(of(ops.CMD_LOOP), lambda n, r: raw(
-        n, arg=op_args.CmdLoop("step", -1)), True),
+        n, arg=kernel_args.CmdLoop("step", -1)), True),
     "loop without a body": mutate(of(ops.CMD_LOOP), lambda n, r: raw(n, src=n.src[:-1]), True),
     "loop on and on": mutate(of(ops.CMD_LOOP), lambda n, r: raw(
-        n, src=n.src[-1:], arg=op_args.CmdLoop("step", None)), True),
+        n, src=n.src[-1:], arg=kernel_args.CmdLoop("step", None)), True),
     "branch without branches": mutate(of(ops.BRANCH), lambda n, r: raw(n, src=n.src[:1]), True),
     "branch by a byte": mutate(of(ops.BRANCH), lambda n, r: raw(
         n, src=(slot("in", 0, 0, 1), *n.src[1:])), True),

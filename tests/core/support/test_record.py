@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core.ir import op_args, ops
+from fnx.core.ir import kernel_args, op_args, ops
 from fnx.core.support.record import Record
 
 
@@ -94,7 +94,7 @@ def test_wrong_fields_are_named(call: Any) -> None:
 
 def test_args_of_ops_print_as_they_are_written() -> None:
     """Digests read these strings, so they may change only together with the object cache."""
-    assert repr(op_args.Range(1, "PAR", "i")) == "Range(id=1, kind='PAR', name='i')"
+    assert repr(kernel_args.Range(1, "PAR", "i")) == "Range(id=1, kind='PAR', name='i')"
     assert repr(op_args.Reduce(ops.ADD, (0,))) == \
         "Reduce(monoid=ADD, axes=(0,), accumulator=None, first=False)"
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
 from fnx.core.support.target import Target
@@ -25,7 +25,7 @@ ROOM = 24
 @st.composite
 def programs(draw: st.DrawFn) -> UOp:
     """Loads, sums and stores at offsets from a few pointers, two of which are to one buffer."""
-    refs = [UOp(ops.REF, F32, (), op_args.Ref(slot)) for slot in (0, 1)]
+    refs = [UOp(ops.REF, F32, (), kernel_args.Ref(slot)) for slot in (0, 1)]
     near = UOp(ops.ADDRESS, F32, (refs[0], build.index_const(4)))
     lines, values = [near], [build.const(2, F32)]
     for _ in range(draw(st.integers(1, 24))):
@@ -44,7 +44,7 @@ def programs(draw: st.DrawFn) -> UOp:
                 else:
                     values.append(UOp(ops.LOAD, F32, (at,)))
                     lines.append(values[-1])
-    return UOp(ops.PROGRAM, dtypes.void, tuple(lines), op_args.ThreadGroup(2, 0, 1, 0, 0))
+    return UOp(ops.PROGRAM, dtypes.void, tuple(lines), kernel_args.ThreadGroup(2, 0, 1, 0, 0))
 
 
 def run(lines: Sequence[UOp]) -> np.ndarray:

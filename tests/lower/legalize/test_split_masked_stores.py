@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fnx.backends.llvm.binding import compile_ir, host_target
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
@@ -71,7 +71,7 @@ def test_tails_that_are_known_need_no_masks(dtype: DType) -> None:
 def test_lines_of_an_outer_scope_are_not_made_again(count: int | None) -> None:
     """What follows a loop reads the line before it, which lies in none."""
     n, t = build.var(0, dtypes.index), dtypes.float32
-    ref = UOp(ops.REF, t, (), op_args.Ref(0))
+    ref = UOp(ops.REF, t, (), kernel_args.Ref(0))
     start = UOp(ops.ADDRESS, t, (ref, build.index_const(0)), 4)
     x = UOp(ops.LOAD, t, (start,))
     is_whole = UOp(ops.CMPLE, dtypes.bool_, (build.index_const(8), n))
