@@ -35,7 +35,7 @@ from fnx.core.support.errors import (
 from fnx.core.tracing.references import freeze, new_ref
 from fnx.core.tracing.trace import argument_name, function_name
 from fnx.jaxprs.make import make_jaxpr
-from fnx.jaxprs.syntax import DebugInfo, Jaxpr, SourceInfo
+from fnx.jaxprs.syntax import DebugInfo, Jaxpr, NameStack, SourceInfo
 from fnx.numpy import result_type
 from fnx.transforms.jit import Jitted
 
@@ -111,6 +111,26 @@ def name_jitted_functions() -> None:
     Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
     type.__setattr__(Jitted, "__repr__", text)
     Jitted.ir_by_default = "stablehlo"
+
+
+def new_name_stack(name: str = "") -> NameStack:
+    """Return a stack of one name, or of none.
+
+    >>> print(new_name_stack("layer"))
+    layer
+    """
+    return NameStack((name,) if name else ())
+
+
+def current_name_stack() -> NameStack:
+    """Return the names that ``named_scope`` gives the part of the program that runs.
+
+    >>> from fnx.config_context import named_scope
+    >>> with named_scope("layer"):
+    ...     print(current_name_stack())
+    layer
+    """
+    return NameStack(scope.region_names())
 
 
 def run_state(f: Callable[..., None]) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from fnx.as_jax.internal_names import INTERNAL
 from fnx.as_jax.placeholders import make_placeholder
+from fnx.as_jax.source_helpers import SHARED
 from fnx.core.support.errors import UnknownNameError
 from fnx.core.support.name_hints import suggestion
 
@@ -120,6 +121,8 @@ class ProxyModule(ModuleType):
         inner = INTERNAL.get(path, {})
         if name in inner:
             return inner[name]
+        if path.startswith("jax._src.") and name in self._kinds and name in SHARED:
+            return SHARED[name]
         public = _public_name(path, name)
         if public is not None:
             home, _, short_name = public.rpartition(".")
@@ -158,7 +161,7 @@ class _Loader(importlib.abc.Loader):
         module.__dict__.update(
             _VERSION_NAMES.get(name, {}), _kinds=kinds, _ours=ours,
             __doc__=getattr(ours, "__doc__", None), __file__=getattr(ours, "__file__", None),
-            __all__=[n for n in kinds if hasattr(ours, n)])
+            __all__=[n for n in kinds if hasattr(ours, n) or name == "jax" and n in MODULES[name]])
 
 
 _HOMES = {"jax.export": "fnx.exporting.exported",  # fnx.export is a function

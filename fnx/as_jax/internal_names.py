@@ -15,6 +15,7 @@ import numpy as np
 
 from fnx.as_jax import (
     core_helpers,
+    jaxpr_helpers,
     linear_util,
     optimizers,
     partial_eval,
@@ -32,6 +33,7 @@ from fnx.as_jax.inert import (
     identity,
     ignore,
 )
+from fnx.config_context import ensure_compile_time_eval, named_scope
 from fnx.core.array.abstract_values import get_aval
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.pytree_registry import (
@@ -44,11 +46,14 @@ from fnx.core.array.pytree_registry import (
 from fnx.core.array.tree import TreeDef
 from fnx.core.ir.low_precision import ml_dtypes
 from fnx.core.scope import scope
+from fnx.core.tracing.references import new_ref
 from fnx.experimental import checkify, pallas
+from fnx.exporting.symbolic_shapes import is_symbolic_dim
 from fnx.extend import core as extend_core
 from fnx.jaxprs import references, stablehlo
 from fnx.jaxprs.make import discharge_state
 from fnx.jaxprs.primitive import built_in
+from fnx.jaxprs.syntax import NameStack, SourceInfo
 from fnx.sharding import (
     Mesh,
     NamedSharding,
@@ -116,14 +121,31 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "CallPrimitive", "DebugInfo", "DropVar", "Effect", "Effects", "JaxprTypeError",
         "check_jaxpr", "gensym", "jaxprs_in_params", "new_jaxpr_eqn", "no_effects",
         "primal_dtype_to_tangent_dtype", "valid_jaxtype")} | {
+            **{n: core_helpers.CORE[n] for n in ("is_constant_dim", "max_dim", "min_dim")},
+            "eval_context": ensure_compile_time_eval,
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
     "jax._src.traceback_util": _frames,
-    "jax._src.core": {**core_helpers.CORE, "ref_p": built_in("new_ref"),
+    "jax._src.core": {**core_helpers.CORE, **jaxpr_helpers.OF_CORE,
+                      "eval_context": ensure_compile_time_eval, "new_ref": new_ref,
+                      "InternalMutableArrayEffect": references.InternalMutableArrayEffect,
+                      "is_symbolic_dim": is_symbolic_dim,
+                      "ref_p": built_in("new_ref"),
                       "freeze_p": built_in("freeze"),
                       "internal_mutable_array_effect": references.INTERNAL_EFFECT,
                       "trace_state_clean": lambda: not scope.is_open(),
                       "extend_axis_env_nd": core_helpers.extend_axis_env_nd},
+    "jax._src.interpreters.partial_eval": jaxpr_helpers.OF_PARTIAL_EVAL,
+    "jax._src.effects": {name: EffectTypes() for name in (
+        "control_flow_allowed_effects", "custom_derivatives_allowed_effects", "lowerable_effects",
+        "ordered_effects", "partial_eval_kept_effects", "remat_allowed_effects",
+        "shardable_ordered_effects")} | {"EffectTypeSet": EffectTypes},
+    "jax._src.callback": {f"{n}_p": built_in(n) for n in ("pure_callback", "io_callback")},
+    "jax._src.debugging": {"debug_callback_p": built_in("debug_callback")},
+    "jax._src.source_info_util": {
+        "NameStack": NameStack, "SourceInfo": SourceInfo, "current": SourceInfo,
+        "new_source_info": SourceInfo, "current_name_stack": core_helpers.current_name_stack,
+        "new_name_stack": core_helpers.new_name_stack, "extend_name_stack": named_scope},
     "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore},
     "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
     "jax._src.config": source_helpers.Settings(),

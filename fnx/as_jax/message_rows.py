@@ -242,6 +242,9 @@ MACHINERY: dict[str, Words] = {
         "jet terms have inconsistent lengths for different arguments",
     r"jit: expected arguments that are static or donated, got both for (.*)":
         r"static_argnums and donate_argnums cannot intersect, got \1 in both.",
+    r"ShapeDtypeStruct: expected a sharding, got (.*)":
+        r"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` "
+        r"or `jax.experimental.layout.Format`. Got \1.",
     r"ShapeDtypeStruct: expected a dtype": "ShapeDtypeStruct: dtype must be specified.",
     r"(?s)equation \d+, (.*), reads (\w+), which is not bound before":
         r"Variable '\2' not defined\n\nin equation:\n\n\1",

@@ -288,6 +288,9 @@ _ARRAYS: dict[str, Words] = {
     r"expected one of cpu, .* or gpu, got '(\w+)'": r"Unknown backend \1.",
     r"(\w+): expected shapes that broadcast, got (\(.*?\)) and (\(.*?\))\n":
         r"\1 got incompatible shapes for broadcasting: \2, \3.",
+    r"(\w+): expected operands of one dtype, got (\w+) and (\w+)":
+        r"lax.\1 requires arguments to have the same dtypes, got \2, \3. (Tip: jnp.\1 is a similar "
+        "function that does automatic type promotion on inputs).",
     r"dot_general: expected equal lengths of axis \d+ of (.*) and axis \d+ of (.*)":
         r"dot_general requires contracting dimensions to have the same shape, got \1 and \2.",
     r"(\w+) does not take (\w+)":

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -78,6 +80,34 @@ def unflatten(xs: Iterable[Any], ns: Sequence[int]) -> list[list[Any]]:
     return [[next(rest) for _ in range(n)] for n in ns]
 
 
+def split_list_checked(args: Sequence[Any], ns: Sequence[int]) -> list[list[Any]]:
+    """Split a list into parts, whose lengths are all given."""
+    if sum(ns) != len(args):
+        raise ArgumentError(f"expected lengths that sum to {len(args)}, got {list(ns)}")
+    return split_list(args, ns)[:-1]
+
+
+def subs_list(subs: Sequence[int | None], src: Sequence[Any], base: Sequence[Any]) -> list[Any]:
+    """Return base with some items replaced: item i by ``src[subs[i]]``."""
+    rest = iter(base)
+    return [next(rest) if i is None else src[i] for i in subs]
+
+
+def flatten(xs: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return one list of several."""
+    return concatenate(xs)
+
+
+def canonicalize_axis_tuple(axis: int | Sequence[int] | None, ndim: int,
+                            allow_duplicate: bool = False) -> tuple[int, ...]:
+    """Return axes counted from the front; None: all of them."""
+    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    out = tuple([canonicalize_axis(i, ndim) for i in axes])
+    if len(set(out)) != len(out) and not allow_duplicate:
+        raise ArgumentError(f"duplicate value in 'axis': {axis}")
+    return out
+
+
 def tuple_insert(t: tuple[Any, ...], idx: int, val: Any) -> tuple[Any, ...]:
     """Return a tuple with an item more."""
     return (*t[:idx], val, *t[idx:])
@@ -122,6 +152,49 @@ def fun_name(fun: Any, default_name: str = "<unnamed function>") -> str:
     """Return the name of a function."""
     inner = fun.func if isinstance(fun, functools.partial) else fun
     return str(getattr(inner, "__name__", default_name))
+
+
+def fun_qual_name(fun: Any) -> str:
+    """Return the name of a function with that of what it is defined in."""
+    return str(getattr(fun, "__qualname__", fun_name(fun)))
+
+
+def fun_sourceinfo(fun: Any) -> str:
+    """Return the name of a function and where it is defined."""
+    inner = inspect.unwrap(fun.func if isinstance(fun, functools.partial) else fun)
+    code = getattr(inner, "__code__", None)
+    return "<unknown>" if code is None else \
+        f"{fun_name(fun)} at {code.co_filename}:{code.co_firstlineno}"
+
+
+def fun_signature(fun: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function, or None."""
+    try:
+        return inspect.signature(fun)
+    except (ValueError, TypeError):
+        return None
+
+
+def is_hashable(arg: Any) -> bool:
+    """Return whether a value has a hash."""
+    try:
+        hash(arg)
+    except TypeError:
+        return False
+    return True
+
+
+def cache(max_size: int | None = 4096, trace_context_in_key: Any = True) -> Callable[..., Any]:
+    """Cache the results of a function by its arguments."""
+    return functools.lru_cache(maxsize=max_size)
+
+
+def pprint_bytes(num_bytes: float) -> str:
+    """Return a number of bytes as text."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.2f}{unit}"
+    return f"{num_bytes:.2f}B"
 
 
 def wrap_name(transform_name: str, name: str) -> str:
@@ -195,6 +268,12 @@ class HashablePartial:
 
 HELPERS = {name: value for name, value in globals().items()
            if getattr(value, "__module__", None) == __name__ and not name.startswith("_")}
+
+# Names that each module of JAX's inside imports for itself.
+SHARED: Mapping[str, Any] = {
+    **HELPERS, "map": safe_map, "zip": safe_zip, "unsafe_map": map, "unsafe_zip": zip, "Any": Any,
+    "partial": functools.partial, "contextmanager": contextlib.contextmanager,
+    "ExitStack": contextlib.ExitStack, "cached_property": functools.cached_property}
 
 # ---- settings -----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from typing import Any
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
 from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.cache import memos_of
 from fnx.core.ir.op_bodies import OpBodies
@@ -241,7 +242,11 @@ def _leaf_view(node: UOp) -> View:
     if node.op is ops.CALLBACK:
         name = "pure_callback" if not arg.effect else \
             "io_callback" if len(arg.outs) > 1 else "debug_callback"
-        return View(built_in(name), node.src, {"callback": arg})
+        avals = tuple([ShapedArray.of(Aval(*t)) for t in arg.outs[arg.effect:]])
+        extra = {"result_avals": avals, "sharding": None} if name != "debug_callback" else {}
+        if name == "pure_callback":
+            extra["vmap_method"] = arg.method or None
+        return View(built_in(name), node.src, {"callback": arg, **extra})
     if node.op is ops.SORT:
         last = len(arg.ins[0][0]) - 1
         positions = [op_rows.indices_along(arg.ins[0][0], last, dtypes.int32)] \
@@ -251,7 +256,8 @@ def _leaf_view(node: UOp) -> View:
     return _as_it_is(node)
 
 
-def _build_callback(handle: Any, *args: Any, callback: op_args.Callback) -> list[Array]:
+def _build_callback(handle: Any, *args: Any, callback: op_args.Callback, **_: Any
+                    ) -> list[Array]:
     token = [scope.current_token()] if callback.effect else []
     src = (asarray(handle)._node, *token, *[asarray(x)._node for x in args])
     outs = build.results(UOp(ops.CALLBACK, dtypes.void, src, callback))

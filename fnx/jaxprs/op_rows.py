@@ -23,7 +23,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
-from fnx.core.support.errors import ShapeError
+from fnx.core.support.errors import DTypeError, ShapeError
 from fnx.jaxprs.gather_rows import gather_row, scatter_row
 from fnx.jaxprs.primitive import built_in, define
 from fnx.jaxprs.shapes import inserted_axes
@@ -55,6 +55,10 @@ def common_operands(args: Sequence[Any]) -> tuple[list[UOp], bool]:
     """Return operands as nodes of one shape and dtype, and whether it is weak: scalars are
     broadcast, and Python numbers take the dtype of the others."""
     arrays = [asarray(x) for x in args]
+    strong = list(dict.fromkeys([x._dtype for x in arrays if not x.weak]))
+    if len(strong) > 1:
+        raise DTypeError(f"expected operands of one dtype, got {' and '.join(map(str, strong))}",
+                         hint="the functions of fnx.numpy convert operands; primitives do not")
     t, weak = join_dtypes([(x._dtype, x.weak) for x in arrays])
     shape = max((x.shape for x in arrays), key=len)
     for x in arrays:

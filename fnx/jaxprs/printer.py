@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fnx.core.array.abstract_values import short_name
 from fnx.core.array.array import Array
 from fnx.core.support.process import lazy_import
 from fnx.jaxprs.layout import Doc, brk, concat, group, join, layout, nest, text
@@ -96,13 +97,7 @@ def short_type(aval: Any) -> str:
     inner = getattr(aval, "inner_aval", None)
     if inner is not None:
         return f"Ref{{{short_type(inner)}}}"
-    name = str(aval.dtype)
-    for long, short in (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"),
-                        ("int", "i")):
-        if name.startswith(long) and name[len(long):len(long) + 1].isdigit():
-            name = short + name[len(long):]
-            break
-    return f"{name}[{','.join(map(str, aval.shape))}]"
+    return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
 
 
 def format_jaxpr(jaxpr: Jaxpr) -> str:

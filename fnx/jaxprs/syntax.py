@@ -89,14 +89,34 @@ class Literal:
 Atom = Var | Literal
 
 
+class NameStack(tuple[str, ...]):
+    """The user's names of the parts of a program that an equation is in, outermost first.
+
+    >>> print(NameStack(("layer", "norm")))
+    layer/norm
+    """
+
+    @property
+    def stack(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(self)
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
 class SourceInfo:
-    """The user's source line of an equation."""
+    """The user's source line of an equation, and the named parts of the program it is in."""
 
     traceback = None
-    name_stack = ""
 
     def __init__(self, loc: Location | None = None) -> None:
         self.loc = loc
+
+    @property
+    def name_stack(self) -> NameStack:
+        """The names that ``named_scope`` gives."""
+        return NameStack(getattr(self.loc, "names", ()))
 
     def __repr__(self) -> str:
         return "" if self.loc is None else f"{self.loc[0]}:{self.loc[1]}"

@@ -253,7 +253,8 @@ def _equation(step: _Step, env: dict[UOp, Atom], refs: Mapping[UOp, Any]) -> Jax
         if isinstance(x, UOp):
             env[x] = v
         outvars.append(v)
-    loc = next((x.loc for x in step.outs if isinstance(x, UOp)), None)
+    locs = next((x.locs for x in step.outs if isinstance(x, UOp)), ())
+    loc = next((x for x in locs if getattr(x, "names", ())), locs[0] if locs else None)
     eqn = JaxprEqn(invars, outvars, step.view.primitive, step.view.params,
                    {HOST_EFFECT} if step.effects else no_effects, SourceInfo(loc))
     if eqn.primitive.ref_primitive:

@@ -16,6 +16,7 @@ from fnx.core.ir.derivations import retain
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import choose_location, format_location
 from fnx.core.tracing.trace import function_name, trace
+from fnx.transforms.autodiff import policies
 from fnx.transforms.autodiff.arguments import flatten_args
 from fnx.transforms.autodiff.higher_order import Activity
 from fnx.transforms.autodiff.reverse import linearize
@@ -69,8 +70,12 @@ def _aval(x: UOp) -> ShapedArray:
 
 
 def _origin(node: UOp) -> str:
-    name = node.src[0].arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
+    call = node.src[0] if node.op is ops.GETTUPLE else node
     loc = choose_location(node.locs)
+    if call.op is ops.CALL and policies.is_name_call(call):
+        return f"named '{policies.name_of_call(call)}'" + \
+            (f" from {format_location(loc)}" if loc else "")
+    name = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
     return f"output of {name}" + (f" from {format_location(loc)}" if loc else "")
 
 

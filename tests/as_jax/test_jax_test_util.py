@@ -3,6 +3,9 @@ to."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from fnx.as_jax import testing as test_util
 from tests.as_jax.test_as_jax import on_fnx, python
 
 CASES = '''
@@ -83,3 +86,24 @@ for prefix, full in [({"a": 1}, {"b": 1}), ({"a": 1}, {"a": 1, "b": 2}), ((1, (2
 ['pytree structure error: different typesx[0]']
 []
 """
+
+
+def test_indices_along_an_axis_differ() -> None:
+    make = test_util.rand_indices_unique_along_axis(np.random.RandomState(0))
+    indices = make(5, (3, 4), 1)
+    assert indices.shape == (3, 4) and indices.max() < 5
+    assert all(len(set(row)) == 4 for row in indices.tolist())
+
+
+def test_arguments_are_promoted() -> None:
+    add = test_util.promote_like_jnp(np.add, inexact=True)
+    assert add(np.int32(1), np.int32(2)).dtype == np.float32
+    assert test_util.dtype_str(np.float32) == "float32"
+
+
+def test_settings_that_change_are_noticed() -> None:
+    with test_util.assert_global_configs_unchanged():
+        pass
+    with test_util.count_primitive_compiles() as count:
+        pass
+    assert count() == 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fnx.core.support import events
+from fnx.core.support.config import config
 
 Count = Callable[[], int]
 
@@ -53,6 +54,25 @@ count_jit_and_pmap_lowerings = count_jit_compilation_cache_miss
 def count_device_put() -> Iterator[Count]:
     """Count no transfers: all devices of fnx's default share the memory of the process."""
     yield lambda: 0
+
+
+def count_primitive_compiles() -> contextlib.AbstractContextManager[Count]:
+    """Count the compilations, also of operations that are called outside of jitted functions."""
+    return count_jit_compilation_cache_miss()
+
+
+# All devices of fnx's default share the memory of the process.
+count_internal_device_puts = count_device_put_fast_path_hit = count_device_put
+count_jax_array_shard_arg_calls = count_device_put
+
+
+@contextlib.contextmanager
+def assert_global_configs_unchanged() -> Iterator[None]:
+    """Fail if a block changes a setting."""
+    before = str(config)
+    yield
+    if str(config) != before:
+        raise AssertionError(f"expected settings to stay {before}, got {config}")
 
 
 @contextlib.contextmanager

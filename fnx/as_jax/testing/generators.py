@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from fnx.as_jax.testing.tolerances import numpy_dtype
+from fnx.core.array import tree
 from fnx.core.ir import dtypes as fnx_dtypes
 from fnx.core.ir import low_precision
 from fnx.core.support.config import config
+from fnx.numpy import result_type
 
 Maker = Callable[[Any, Any], Any]
 
@@ -238,3 +240,32 @@ def is_valid_shape(shape: Any, dtype: Any) -> bool:
     """Whether a scalar of Python can have a dtype; arrays of all dtypes are valid."""
     return not isinstance(shape, _PythonScalar) or dtype in (
         np.bool_, *map(np.dtype, ("int32", "int64", "float32", "float64", "complex64")))
+
+
+def rand_indices_unique_along_axis(rng: Any) -> Callable[..., Any]:
+    """Make indices below a length that differ from each other along an axis."""
+    def make(dim: int, shape: Sequence[int], axis: int) -> Any:
+        order = np.argsort(rng.rand(*shape[:axis], dim, *shape[axis + 1:]), axis=axis)
+        return np.take(order, np.arange(shape[axis]), axis=axis)
+    return make
+
+
+def dtype_str(dtype: Any) -> str:
+    """Return the name of a dtype, also of one of Python's.
+
+    >>> dtype_str(np.float32)
+    'float32'
+    """
+    return str(np.dtype(dtype).name)
+
+
+def promote_like_jnp(fun: Callable[..., Any], inexact: bool = False) -> Callable[..., Any]:
+    """Convert the arguments of a function to the dtype that fnx.numpy promotes them to."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten(args)
+        common = result_type(*leaves)
+        if inexact and common.kind not in "fcV":
+            common = np.dtype(np.float32)
+        converted = structure.unflatten([np.asarray(x).astype(common) for x in leaves])
+        return fun(*converted, **kwargs)
+    return call

@@ -103,9 +103,26 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
     def __str__(self) -> str:
         return f"{'~' * self.weak_type}{self.str_short()}"
 
-    def str_short(self) -> str:
-        """Return dtype and shape as text: ``float32[2,3]``."""
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+    def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
+        """Return dtype and shape as text: ``float32[2,3]``, or ``f32[2,3]``."""
+        name = short_name(self.dtype) if short_dtypes else self.dtype
+        return f"{name}[{','.join(map(str, self.shape))}]"
+
+
+_SHORT_NAMES = (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"), ("int", "i"))
+
+
+def short_name(dtype: Any) -> str:
+    """Return the name of a dtype as jaxprs print it.
+
+    >>> short_name("float32"), short_name("bool"), short_name("bfloat16")
+    ('f32', 'bool', 'bf16')
+    """
+    name = str(dtype)
+    for long, short in _SHORT_NAMES:
+        if name.startswith(long) and name[len(long):len(long) + 1].isdigit():
+            return short + name[len(long):]
+    return name
 
 
 class Float0Aval:

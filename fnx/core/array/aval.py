@@ -51,6 +51,9 @@ class ShapeDtypeStruct:
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False
                  ) -> None:
         self._sharding = sharding
+        if isinstance(sharding, str | int | float):
+            raise ArgumentError(f"ShapeDtypeStruct: expected a sharding, got {sharding!r}",
+                                hint="make one: NamedSharding(mesh, PartitionSpec('x'))")
         if dtype is None:
             raise ArgumentError("ShapeDtypeStruct: expected a dtype, got None",
                                 hint='pass one, such as "float32"')

@@ -85,9 +85,11 @@ class CallLocation(tuple[str, int]):
 
     Attributes:
         function: the name of the function.
+        names: the user's names of the parts of the program that it is in, innermost last.
     """
 
     function = ""
+    names: tuple[str, ...] = ()
 
     def __reduce__(self) -> Any:
         """Pickle as a plain line."""
@@ -108,6 +110,7 @@ class DerivativeLocation(CallLocation):
     def __new__(cls, loc: Location) -> DerivativeLocation:
         line = super().__new__(cls, loc)
         line.function = getattr(loc, "function", "")
+        line.names = getattr(loc, "names", ())
         return line
 
 

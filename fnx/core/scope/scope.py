@@ -150,6 +150,12 @@ def _open_transforms() -> list[tuple[str, Location | None]]:
     return transforms[::-1]
 
 
+def region_names() -> tuple[str, ...]:
+    """Return the user's names of the parts of the innermost trace that are open."""
+    depth = len(_state.scopes)
+    return tuple([name for at, name, _ in _named_regions.get() if at == depth])
+
+
 @contextlib.contextmanager
 def named_region(name: str, loc: Location | None) -> Iterator[None]:
     """Name a part of the user's program; errors list it among the transforms."""
