@@ -15,7 +15,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fnx.as_jax.linear_util import WrappedFun
 from fnx.core.array import tree
@@ -113,6 +113,27 @@ def name_jitted_functions() -> None:
     Jitted.ir_by_default = "stablehlo"
 
 
+class Frame(NamedTuple):
+    """A line of the user's program."""
+
+    file_name: str
+    function_name: str
+    start_line: int
+    start_column: int = 0
+    end_line: int = 0
+    end_column: int = 0
+
+
+def user_frame(traceback: Any) -> Frame | None:
+    """Return the user's line of an equation, given its ``source_info`` or the traceback of this.
+
+    >>> user_frame(SourceInfo(("model.py", 3))).start_line
+    3
+    """
+    loc = getattr(traceback, "loc", traceback)
+    return None if loc is None else Frame(loc[0], getattr(loc, "function", ""), loc[1], 0, loc[1])
+
+
 def new_name_stack(name: str = "") -> NameStack:
     """Return a stack of one name, or of none.
 
@@ -148,16 +169,22 @@ def run_state(f: Callable[..., None]) -> Callable[..., Any]:
 
 
 def debug_info(traced_for: str, fun: Callable[..., Any], args: Sequence[Any],
-               kwargs: dict[str, Any], **_: Any) -> DebugInfo:
-    """Return which function is traced, for what, and the names of its arguments.
+               kwargs: dict[str, Any], *, static_argnums: Sequence[int] = (),
+               static_argnames: Sequence[str] = (), **_: Any) -> DebugInfo:
+    """Return which function is traced, for what, and the names of its arguments that are not
+    static.
 
     >>> debug_info("jit", lambda x, y: x, (1, {"a": 2}), {}).arg_names
     ('x', "y['a']")
     """
     code = getattr(fun, "__code__", None)
     at = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-    names = tuple([argument_name(fun, path) for path in
-                   tree.paths(tree.structure((tuple(args), kwargs)))])
+    static = {i % max(len(args), 1) for i in static_argnums}
+    positions = [i for i in range(len(args)) if i not in static]
+    dynamic = (tuple([args[i] for i in positions]),
+               {name: x for name, x in kwargs.items() if name not in static_argnames})
+    names = tuple([argument_name(fun, path, positions)
+                   for path in tree.paths(tree.structure(dynamic))])
     return DebugInfo(traced_for, f"{function_name(fun)}{at}", names, None)
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fnx.jaxprs.primitive import Primitive
@@ -29,34 +29,6 @@ class Format(SingleDeviceSharding):
 
 class HiType:
     """``jax.experimental.hijax.MutableHiType``: base of a type of flax."""
-
-
-class EffectTypes:
-    """``control_flow_allowed_effects`` and its kin: a set of types of effects.
-
-    >>> EffectTypes().contains(Primitive("p"))
-    False
-    """
-
-    def __init__(self) -> None:
-        self._types: set[type] = set()
-
-    def add_type(self, effect: type) -> None:
-        """Add a type."""
-        self._types.add(effect)
-
-    def contains(self, effect: Any) -> bool:
-        """Return whether an effect is of one of the types."""
-        kind = effect if isinstance(effect, type) else type(effect)
-        return any(issubclass(kind, t) for t in self._types)
-
-    def filter_in(self, effects: Iterable[Any]) -> list[Any]:
-        """Return the effects of these types."""
-        return [e for e in effects if self.contains(e)]
-
-    def filter_not_in(self, effects: Iterable[Any]) -> list[Any]:
-        """Return the effects of other types."""
-        return [e for e in effects if not self.contains(e)]
 
 
 def ignore(*args: Any, **kwargs: Any) -> None:

@@ -20,11 +20,11 @@ from fnx.as_jax import (
     optimizers,
     partial_eval,
     prefix_errors,
+    pretty_printer,
     source_helpers,
     stax,
 )
 from fnx.as_jax.inert import (
-    EffectTypes,
     Format,
     HiPrimitive,
     HiType,
@@ -50,7 +50,9 @@ from fnx.core.tracing.references import new_ref
 from fnx.experimental import checkify, pallas
 from fnx.exporting.symbolic_shapes import is_symbolic_dim
 from fnx.extend import core as extend_core
+from fnx.interpreters import ad
 from fnx.jaxprs import references, stablehlo
+from fnx.jaxprs.effects import EffectTypes, control_flow_allowed_effects
 from fnx.jaxprs.make import discharge_state
 from fnx.jaxprs.primitive import built_in
 from fnx.jaxprs.syntax import NameStack, SourceInfo
@@ -137,15 +139,22 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
                       "extend_axis_env_nd": core_helpers.extend_axis_env_nd},
     "jax._src.interpreters.partial_eval": jaxpr_helpers.OF_PARTIAL_EVAL,
     "jax._src.effects": {name: EffectTypes() for name in (
-        "control_flow_allowed_effects", "custom_derivatives_allowed_effects", "lowerable_effects",
-        "ordered_effects", "partial_eval_kept_effects", "remat_allowed_effects",
-        "shardable_ordered_effects")} | {"EffectTypeSet": EffectTypes},
+        "custom_derivatives_allowed_effects", "lowerable_effects", "ordered_effects",
+        "partial_eval_kept_effects", "remat_allowed_effects",
+        "shardable_ordered_effects")} | {
+            "EffectTypeSet": EffectTypes,
+            "control_flow_allowed_effects": control_flow_allowed_effects},
     "jax._src.callback": {f"{n}_p": built_in(n) for n in ("pure_callback", "io_callback")},
     "jax._src.debugging": {"debug_callback_p": built_in("debug_callback")},
     "jax._src.source_info_util": {
         "NameStack": NameStack, "SourceInfo": SourceInfo, "current": SourceInfo,
         "new_source_info": SourceInfo, "current_name_stack": core_helpers.current_name_stack,
-        "new_name_stack": core_helpers.new_name_stack, "extend_name_stack": named_scope},
+        "new_name_stack": core_helpers.new_name_stack, "extend_name_stack": named_scope,
+        "user_frame": core_helpers.user_frame, "Frame": core_helpers.Frame,
+        "summarize": core_helpers.summarize},
+    "jax._src.pretty_printer": pretty_printer.NAMES,
+    "jax._src.ad_util": {"Zero": ad.Zero},
+    "jax._src.interpreters.ad": {n: getattr(ad, n) for n in ad.__all__},
     "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore},
     "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
     "jax._src.config": source_helpers.Settings(),
@@ -209,7 +218,7 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "HiPrimitive": HiPrimitive, "VJPHiPrimitive": HiPrimitive, "HiType": HiType,
         "MutableHiType": HiType, "register_hitype": ignore, "instantiate_zeros": identity,
         "is_undefined_primal": always_false, "aval_method": identity, "aval_property": property,
-        "control_flow_allowed_effects": EffectTypes()},
+        "control_flow_allowed_effects": control_flow_allowed_effects},
     "jax.experimental.pallas": {n: getattr(pallas, n) for n in pallas.__all__},
     "jax.experimental.pallas.tpu": {
         **{n: pallas.MemorySpace(n) for n in ("ANY", "CMEM", "HBM", "SMEM", "VMEM")},

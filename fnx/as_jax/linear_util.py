@@ -26,20 +26,21 @@ Steps = Generator[Any, Any, None]
 class WrappedFun:
     """A function with transformations around it; ``f`` is the function itself."""
 
-    def __init__(self, f: Callable[..., Any], call: Callable[..., Any]) -> None:
-        self.f, self.call_wrapped = f, call
+    def __init__(self, f: Callable[..., Any], call: Callable[..., Any], debug_info: Any = None
+                 ) -> None:
+        self.f, self.call_wrapped, self.debug_info = f, call, debug_info
         self.__name__ = getattr(f, "__name__", "<unnamed wrapped function>")
 
 
 def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = None) -> WrappedFun:
     """Wrap a function as in ``linear_util``, with ``params`` as keywords."""
-    return WrappedFun(f, partial(f, **(params or {})))
+    return WrappedFun(f, partial(f, **(params or {})), debug_info)
 
 
 def transformation2(transform: Callable[..., Any], *args: Any) -> Any:
     """Make a function of WrappedFuns of one that takes the inner call, then the arguments."""
     def apply(fun: WrappedFun, *static: Any) -> WrappedFun:
-        return WrappedFun(fun.f, partial(transform, fun.call_wrapped, *static))
+        return WrappedFun(fun.f, partial(transform, fun.call_wrapped, *static), fun.debug_info)
     return apply(*args) if args else apply
 
 
@@ -52,7 +53,7 @@ def transformation_with_aux2(transform: Callable[..., Any], *args: Any) -> Any:
               ) -> tuple[WrappedFun, Callable[[], Any]]:
         store = Store()
         call = partial(transform, fun.call_wrapped, store, *static)
-        return WrappedFun(fun.f, call), lambda: store.val
+        return WrappedFun(fun.f, call, fun.debug_info), lambda: store.val
     return apply(*args) if args else apply
 
 

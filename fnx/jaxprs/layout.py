@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-Doc = tuple[Any, ...]  # ("text", s), ("break", s), ("concat", docs), ("nest", n, doc), ("group", d)
+# ("text", s), ("comment", s), ("break", s), ("concat", docs), ("nest", n, doc), ("group", d)
+Doc = tuple[Any, ...]
 
 WIDTH = 80
 
@@ -19,6 +20,11 @@ WIDTH = 80
 def text(s: str) -> Doc:
     """Text without line breaks of its own."""
     return "text", s
+
+
+def comment(s: str) -> Doc:
+    """Text up to the end of a line: the line breaks around it are taken."""
+    return "comment", s
 
 
 def brk(s: str = " ") -> Doc:
@@ -56,7 +62,7 @@ def layout(doc: Doc, width: int = WIDTH) -> str:
     stack: list[tuple[int, bool, Doc]] = [(0, True, doc)]  # indentation, breaks, doc
     while stack:
         indent, breaks, (kind, *parts) = stack.pop()
-        if kind == "text":
+        if kind in ("text", "comment"):
             out.append(parts[0])
             newline = parts[0].rfind("\n")
             column = column + len(parts[0]) if newline < 0 else len(parts[0]) - newline - 1
@@ -78,6 +84,8 @@ def _fits(room: int, doc: Doc) -> bool:
     stack = [doc]
     while stack and room >= 0:
         kind, *parts = stack.pop()
+        if kind == "comment":
+            return False
         if kind == "concat":
             stack += reversed(parts[0])
         elif kind in ("text", "break"):

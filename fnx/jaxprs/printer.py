@@ -19,7 +19,7 @@ from typing import Any
 from fnx.core.array.abstract_values import short_name
 from fnx.core.array.array import Array
 from fnx.core.support.process import lazy_import
-from fnx.jaxprs.layout import Doc, brk, concat, group, join, layout, nest, text
+from fnx.jaxprs.layout import Doc, brk, comment, concat, group, join, layout, nest, text
 from fnx.jaxprs.syntax import (
     Atom,
     ClosedJaxpr,
@@ -50,7 +50,8 @@ _ALWAYS_HIDDEN = {
 class Names:
     """The names of variables and of shared jaxprs in one text."""
 
-    def __init__(self) -> None:
+    def __init__(self, source_info: bool = False, name_stack: bool = False) -> None:
+        self.source_info, self.name_stack = source_info, name_stack
         self.of_vars: dict[Var, str] = {}
         self.of_jaxprs: dict[Jaxpr, str] = {}
         self.count = 0
@@ -100,9 +101,10 @@ def short_type(aval: Any) -> str:
     return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
 
 
-def format_jaxpr(jaxpr: Jaxpr) -> str:
-    """Return a jaxpr as text."""
-    names = Names()
+def format_jaxpr(jaxpr: Jaxpr, source_info: bool = False, name_stack: bool = False) -> str:
+    """Return a jaxpr as text; each equation with its line and the named parts it is in, if asked
+    for."""
+    names = Names(source_info, name_stack)
     docs: list[Doc] = []
     for name, shared in _shared_jaxprs(jaxpr):
         names.of_jaxprs[shared] = name
@@ -141,7 +143,7 @@ def _shared_jaxprs(top: Jaxpr) -> list[tuple[str, Jaxpr]]:
 
 def _skeleton(jaxpr: Jaxpr, names: Names) -> Doc:
     constvars, invars = _vars(jaxpr.constvars, names, True), _vars(jaxpr.invars, names, True)
-    eqns = join(brk("; "), [_eqn(e, names) for e in jaxpr.eqns])
+    eqns = join(brk("; "), [concat([_eqn(e, names), _comment(e, names)]) for e in jaxpr.eqns])
     outvars = concat([text("("), _vars(jaxpr.outvars, names, separator=","),
                       text(",)" if len(jaxpr.outvars) == 1 else ")")])
     return group(concat([nest(2, concat([
@@ -163,6 +165,12 @@ def _atom(v: Atom, names: Names) -> str:
     if isinstance(v, Literal):
         return "<callback>" if type(v.val) is Array else f"{v.val}:{short_type(v.aval)}"
     return names.of(v)
+
+
+def _comment(eqn: JaxprEqn, names: Names) -> Doc:
+    info = eqn.source_info
+    parts = [*[repr(info)] * names.source_info, *[f"[{info.name_stack}]"] * names.name_stack]
+    return comment(f" # {' '.join(parts)}") if parts else text("")
 
 
 def _eqn(eqn: JaxprEqn, names: Names) -> Doc:

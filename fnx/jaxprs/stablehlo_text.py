@@ -118,8 +118,9 @@ class _Module:
         self.functions["main"] = self._function("public @main", arguments, results, body, outs,
                                                 [tensor_type(v.aval) for v in jaxpr.outvars])
 
-    def function(self, closed: ClosedJaxpr, name: str) -> str:
-        """Return the name of the function of a jaxpr, which is added if it is new."""
+    def function(self, closed: ClosedJaxpr, name: str, prefix: str) -> str:
+        """Return the name of the function of a jaxpr, which is added if it is new; ``prefix`` is
+        where it is called."""
         key = id(closed), name
         if key in self.names:
             return self.names[key]
@@ -129,6 +130,7 @@ class _Module:
         chosen = self.names[key] = next(n for n in free if n not in self.functions)
         self.functions[chosen] = []
         body, jaxpr = _Function(self), closed.jaxpr
+        body.prefix = body.inner_prefix = prefix
         types = [tensor_type(v.aval) for v in jaxpr.invars]
         for i, v in enumerate(jaxpr.invars):
             body.names[v] = f"%arg{i}"
@@ -178,6 +180,8 @@ class _Function:
         self.constant_names: dict[str, Iterator[int]] = {} if outer is None else \
             outer.constant_names
         self.where = ""
+        self.prefix: str = f"jit({module.name})" if outer is None else outer.inner_prefix
+        self.inner_prefix: str = self.prefix  # of the regions of the equation that is written
 
     # ---- values
 
@@ -228,11 +232,14 @@ class _Function:
         self.where = ""
         return [self.value(v) for v in jaxpr.outvars]
 
+    def _name(self, eqn: JaxprEqn) -> str:
+        stack = str(eqn.source_info.name_stack)
+        return "/".join([self.prefix, *[stack] * bool(stack), str(eqn.primitive)])
+
     def _location(self, eqn: JaxprEqn) -> str:
         if not self.module.debug_info:
             return ""
-        stack = str(eqn.source_info.name_stack)
-        name = "/".join([f"jit({self.module.name})", *[stack] * bool(stack), str(eqn.primitive)])
+        name = self._name(eqn)
         loc = eqn.source_info.loc
         at = f'("{loc[0]}":{loc[1]}:0)' if loc is not None else ""
         return self.module.location_text(f'"{name}"{at}')
@@ -240,6 +247,7 @@ class _Function:
     def equation(self, eqn: JaxprEqn) -> list[str]:
         """Add an equation, and return the names of its results."""
         name = eqn.primitive.name
+        self.inner_prefix = self._name(eqn)
         if name in _WITH_BODIES:
             return _WITH_BODIES[name](self, eqn)
         row = ROWS.get(name)
@@ -253,10 +261,13 @@ class _Function:
         return self.emit(f'stablehlo.custom_call @{called}({operands}) {{backend_config = ""}} : '
                          f"({types}) -> {result}", len(eqn.outvars))
 
-    def region(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[str]
+    def region(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[str], name: str = ""
                ) -> tuple[list[str], list[str]]:
-        """Return the lines and the results of a jaxpr as a region."""
+        """Return the lines and the results of a jaxpr as a region, whose operations are named by
+        the equation and this name."""
         inner = _Function(self.module, self)
+        inner.prefix = inner.inner_prefix = f"{self.inner_prefix}/{name}" if name \
+            else self.inner_prefix
         self.names.update(zip(jaxpr.invars, operands))
         inner.constants(jaxpr, consts)
         outs = inner.equations(jaxpr)
@@ -264,7 +275,8 @@ class _Function:
 
     def call(self, eqn: JaxprEqn, closed: ClosedJaxpr, name: str) -> list[str]:
         """Add a call of a function."""
-        called = self.module.function(closed, name)
+        called = self.module.function(closed, name, f"{self.inner_prefix.rpartition('/')[0]}/"
+                                                    f"jit({name})")
         types = ", ".join(tensor_type(v.aval) for v in eqn.invars)
         outs = ", ".join(tensor_type(v.aval) for v in eqn.outvars)
         operands = ", ".join(self.value(v) for v in eqn.invars)
@@ -324,10 +336,10 @@ def _while(body: _Function, eqn: JaxprEqn) -> list[str]:
     cond, step = p["cond_jaxpr"], p["body_jaxpr"]
 
     def test(names: list[str]) -> tuple[list[str], str]:
-        lines, outs = body.region(cond.jaxpr, cond.consts, [*values[:n], *names])
+        lines, outs = body.region(cond.jaxpr, cond.consts, [*values[:n], *names], "cond")
         return lines, outs[0]
     return _while_op(body, values[m:], [v.aval for v in eqn.invars[m:]], test, lambda names:
-                     body.region(step.jaxpr, step.consts, [*values[n:m], *names]))
+                     body.region(step.jaxpr, step.consts, [*values[n:m], *names], "body"))
 
 
 def _scan(body: _Function, eqn: JaxprEqn) -> list[str]:
@@ -357,7 +369,7 @@ def _scan(body: _Function, eqn: JaxprEqn) -> list[str]:
             i, = inner.emit(f"stablehlo.subtract {last}, {names[0]} : tensor<i32>")
         xs = [_element(inner, name, v.aval, i) for name, v in zip(values[n:], eqn.invars[n:])]
         lines, outs = inner.region(jaxpr, p["jaxpr"].consts,
-                                   [*values[:n_consts], *names[1:1 + n_carry], *xs])
+                                   [*values[:n_consts], *names[1:1 + n_carry], *xs], "while/body")
         inner.lines += lines
         written = [_set_element(inner, name, out, y, i) for name, out, y in zip(
             names[1 + n_carry:], outs[n_carry:], ys)]
@@ -396,8 +408,8 @@ def _cond(body: _Function, eqn: JaxprEqn) -> list[str]:
         which, = body.emit(f"stablehlo.convert {which} : (tensor<i1>) -> tensor<i32>")
     avals, where = [v.aval for v in eqn.outvars], body.where
     lines: list[str] = []
-    for branch in eqn.params["branches"]:
-        inner, outs = body.region(branch.jaxpr, branch.consts, values)
+    for i, branch in enumerate(eqn.params["branches"]):
+        inner, outs = body.region(branch.jaxpr, branch.consts, values, f"branch_{i}_fun")
         lines += ["}, {"] * bool(lines) + [f"  {line}" for line in inner] + [_returned(outs, avals)]
     types = ", ".join(map(tensor_type, avals))
     body.where = ""

@@ -108,10 +108,13 @@ class NameStack(tuple[str, ...]):
 class SourceInfo:
     """The user's source line of an equation, and the named parts of the program it is in."""
 
-    traceback = None
-
     def __init__(self, loc: Location | None = None) -> None:
         self.loc = loc
+
+    @property
+    def traceback(self) -> Location | None:
+        """What ``user_frame`` finds the line in: the line."""
+        return self.loc
 
     @property
     def name_stack(self) -> NameStack:
@@ -235,14 +238,17 @@ class Jaxpr:
                                 f"{wrong[0]!r}")
         return Jaxpr(**{**{name: getattr(self, name) for name in fields}, **changes})
 
-    def pretty_print(self, *, use_color: bool = False, **options: Any) -> str:
+    def pretty_print(self, *, use_color: bool = False, source_info: bool = False,
+                     name_stack: bool = False, **options: Any) -> str:
         """Return it as text.
 
         Args:
             use_color: accepted for JAX's sake.
-            options: likewise.
+            source_info: whether each equation has its line.
+            name_stack: whether it has the names of ``named_scope``.
+            options: accepted for JAX's sake.
         """
-        text: str = printer.format_jaxpr(self)
+        text: str = printer.format_jaxpr(self, source_info, name_stack)
         return text
 
     def __str__(self) -> str:

@@ -36,6 +36,7 @@ from fnx.core.tracing.trace import (
     with_arrays_inside,
 )
 from fnx.jaxprs import lowering_context, registries
+from fnx.jaxprs.effects import effects_of_primitive
 from fnx.jaxprs.registries import AxisData, UndefinedPrimal, Zero
 from fnx.transforms.custom.check_results import RuleInfo
 from fnx.transforms.host_callbacks import pure_callback
@@ -281,6 +282,14 @@ def _value(of: BoundPrimitive, avals: Sequence[Aval]
     p = of.primitive
     outs = result_types(p, [ShapedArray.of(a) for a in avals], of.params)
     expected = [(a.shape, a.dtype) for a in outs]
+    has_effects = bool(effects_of_primitive(p, [ShapedArray.of(a) for a in avals], of.params))
+
+    def traced(f: Callable[..., list[Any]], what: str) -> TracedFunction:
+        def in_order(args: Sequence[Any]) -> list[Any]:
+            if has_effects:
+                scope.current_token()  # so that it takes one, and is ordered
+            return f(args)
+        return _trace(in_order, [list(avals)], f"the {what} of {p}")
     rule = _lowering_rule(p)
     if rule is not None:
         info = _info(rule, "lowering", p)
@@ -292,7 +301,7 @@ def _value(of: BoundPrimitive, avals: Sequence[Aval]
             out = lower(context, *args, **of.params)
             results = list(out) if isinstance(out, tuple | list) else [out]
             return _check([getattr(x, "result", x) for x in results], expected, info)
-        return _trace(run, [list(avals)], f"the lowering of {p}"), outs, info
+        return traced(run, "lowering"), outs, info
     info = _info(p.impl, "implementation", p)
     if _under_jit():
         others = [str(name) for name in registries.lowerings.get(p, {})]
@@ -309,13 +318,13 @@ def _value(of: BoundPrimitive, avals: Sequence[Aval]
         return list(pure_callback(lambda *values: of._listed(p.impl(*values, **of.params)),
                                   structs, *args))
     if "impl" not in vars(p):  # rules and jaxprs need the types only; its value raises
-        return _trace(called_impl, [list(avals)], f"the value of {p}"), outs, info
+        return traced(called_impl, "value"), outs, info
     try:
-        return _trace(traced_impl, [list(avals)], f"the value of {p}"), outs, info
+        return traced(traced_impl, "value"), outs, info
     except NotBuiltError:
         raise
     except Exception:  # it is no code for traced arrays
-        return _trace(called_impl, [list(avals)], f"the value of {p}"), outs, info
+        return traced(called_impl, "value"), outs, info
 
 
 # ---- tracing rules ------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from fnx.core.ir.uop import Composite, UOp, toposort
 from fnx.core.scope.callbacks import Handle
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
+from fnx.jaxprs.effects import check_control_flow, effects_of_primitive
 from fnx.jaxprs.op_rows import literal_value, node_view
 from fnx.jaxprs.primitive import define
 from fnx.jaxprs.syntax import (
@@ -32,6 +33,7 @@ from fnx.jaxprs.syntax import (
     SourceInfo,
     Var,
     aval_of,
+    jaxprs_in_params,
     no_effects,
 )
 from fnx.jaxprs.templates import View
@@ -245,6 +247,16 @@ def is_handle(node: UOp) -> bool:
     return node.op is ops.BUFFER and type(node.arg.handle) is Handle
 
 
+def _effects_in_order(eqn: JaxprEqn) -> set[Any]:
+    """Return the effects of an equation that takes a token: its own, those of its jaxprs, or that
+    of a call of Python."""
+    effects = effects_of_primitive(eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
+    for inner in jaxprs_in_params(eqn.params):
+        effects |= inner.effects
+    check_control_flow(eqn.primitive.name, effects - {HOST_EFFECT})
+    return effects or {HOST_EFFECT}
+
+
 def _equation(step: _Step, env: dict[UOp, Atom], refs: Mapping[UOp, Any]) -> JaxprEqn:
     invars = [_atom(x, env) for x in step.view.operands]
     outvars: list[Var] = []
@@ -254,9 +266,12 @@ def _equation(step: _Step, env: dict[UOp, Atom], refs: Mapping[UOp, Any]) -> Jax
             env[x] = v
         outvars.append(v)
     locs = next((x.locs for x in step.outs if isinstance(x, UOp)), ())
-    loc = next((x for x in locs if getattr(x, "names", ())), locs[0] if locs else None)
-    eqn = JaxprEqn(invars, outvars, step.view.primitive, step.view.params,
-                   {HOST_EFFECT} if step.effects else no_effects, SourceInfo(loc))
+    # equal graphs share nodes: the last of their lines is the one of this graph
+    loc = next((x for x in locs[::-1] if getattr(x, "names", ())), locs[0] if locs else None)
+    eqn = JaxprEqn(invars, outvars, step.view.primitive, step.view.params, no_effects,
+                   SourceInfo(loc))
+    if step.effects:
+        eqn.effects = _effects_in_order(eqn)
     if eqn.primitive.ref_primitive:
         eqn.effects = references.effects_of(eqn)
         eqn.outvars = [] if eqn.primitive.name == "addupdate" else outvars

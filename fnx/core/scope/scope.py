@@ -150,10 +150,26 @@ def _open_transforms() -> list[tuple[str, Location | None]]:
     return transforms[::-1]
 
 
+# What a name is within a transform, as JAX writes it.
+_WITHIN = {"vmap": "vmap", **dict.fromkeys(
+    ("grad", "value_and_grad", "jvp", "vjp", "linearize", "jacfwd", "jacrev"), "jvp")}
+
+
 def region_names() -> tuple[str, ...]:
-    """Return the user's names of the parts of the innermost trace that are open."""
-    depth = len(_state.scopes)
-    return tuple([name for at, name, _ in _named_regions.get() if at == depth])
+    """Return the user's names of the open parts of the innermost function that is traced:
+    ``layer``, and ``vmap(layer)`` within a transform of it."""
+    regions = _named_regions.get()
+    if not regions:
+        return ()
+    kinds = [_WITHIN.get(s.name.partition(" ")[0]) for s in _state.scopes]
+    base = next((i for i in range(len(kinds), 0, -1) if kinds[i - 1] is None), 0)
+    names = []
+    for depth, name, _ in regions:
+        if depth >= base:
+            for kind in reversed(kinds[base:depth]):
+                name = f"{kind}({name})"
+            names.append(name)
+    return tuple(names)
 
 
 @contextlib.contextmanager
