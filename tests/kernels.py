@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from fnx.core.ir import build, build_calls, dtypes, kernel_args, ops
+from fnx.core.ir import build, build_calls, build_kernel_loops, dtypes, kernel_args, ops
 from fnx.core.ir.uop import UOp, toposort
 
 F = dtypes.float32
@@ -68,10 +68,10 @@ class KernelMaker:
         first, t, id = self.value(depth - 1, *free), self.range(self.rng.choice((1, 2, 5))), \
             self.next_loop
         self.next_loop += 1
-        carried = build.carry(id, 0, F, (t, *free))
+        carried = build_kernel_loops.carry(id, 0, F, (t, *free))
         step = build.elementwise(self.rng.choice(_BINARY), carried, self.value(depth - 1, *free, t))
         stop = build.lt(build.const(2, F), carried) if self.rng.random() < 0.4 else None
-        return build.results(build.loop(id, t, [first], [step], stop))[0]
+        return build.results(build_kernel_loops.loop(id, t, [first], [step], stop))[0]
 
     def kernel(self) -> UOp:
         value = self.value(3, self.m, self.n)

@@ -18,7 +18,7 @@ import numpy as np
 from fnx.core.array.api_boundary import asarray, join_dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.array_operators import slice_by_params
-from fnx.core.ir import build, dtypes, low_precision, ops
+from fnx.core.ir import build, build_named_axes, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
@@ -307,7 +307,7 @@ def _all_gather(node: UOp) -> View:
 
 
 def _build_all_gather(x: Any, *, axis_name: tuple[Hashable], **params: Any) -> Array:
-    return Array(build.all_gather(asarray(x)._node, scope.named_axis(axis_name[0])))
+    return Array(build_named_axes.all_gather(asarray(x)._node, scope.named_axis(axis_name[0])))
 
 
 def _axis_index(node: UOp) -> View:
@@ -315,7 +315,7 @@ def _axis_index(node: UOp) -> View:
 
 
 def _build_axis_index(*, axis_name: Hashable) -> Array:
-    return Array(build.axis_index(scope.named_axis(axis_name)))
+    return Array(build_named_axes.axis_index(scope.named_axis(axis_name)))
 
 
 def _summed_or_varying(node: UOp) -> View:
@@ -323,12 +323,12 @@ def _summed_or_varying(node: UOp) -> View:
 
 
 def _build_pvary_like(x: Any, like: Any, *, axis_name: Hashable) -> Array:
-    return Array(build.pvary_like(asarray(x)._node, asarray(like)._node,
+    return Array(build_named_axes.pvary_like(asarray(x)._node, asarray(like)._node,
                                   scope.named_axis(axis_name)))
 
 
 def _build_psum_like(x: Any, like: Any, *, axis_name: Hashable) -> Array:
-    return Array(build.psum_like(asarray(x)._node, asarray(like)._node,
+    return Array(build_named_axes.psum_like(asarray(x)._node, asarray(like)._node,
                                  scope.named_axis(axis_name)))
 
 

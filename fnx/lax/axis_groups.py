@@ -11,7 +11,7 @@ import numpy as np
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir import build, build_named_axes, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, ShapeError
@@ -61,10 +61,10 @@ class AxisGroups:
         """Return the index of this element along the axes."""
         if not self.axes:
             return build.const(0, dtypes.int32)
-        index = build.axis_index(self.axes[0])
+        index = build_named_axes.axis_index(self.axes[0])
         for axis in self.axes[1:]:
             scaled = build.mul(index, build.const_like(index, axis.size))
-            index = build.add(scaled, build.axis_index(axis))
+            index = build.add(scaled, build_named_axes.axis_index(axis))
         return index
 
     def lookup(self, table: Any) -> UOp:
@@ -90,7 +90,7 @@ class AxisGroups:
         """Gather x from all elements, or those of this element's group, along a new first axis."""
         out = x
         for axis in reversed(self.axes):
-            out = build.all_gather(out, axis)
+            out = build_named_axes.all_gather(out, axis)
         out = build.reshape(out, (self.axis_size, *x.shape))
         if self.groups is None:
             return out
@@ -103,7 +103,7 @@ class AxisGroups:
         """Return x as a value that varies along the axes, where derivatives ask for that."""
         for axis in self.axes:
             if axis.sums_cotangents:
-                x = build.pvary_like(x, build.axis_index(axis), axis)
+                x = build_named_axes.pvary_like(x, build_named_axes.axis_index(axis), axis)
         return x
 
     def psum(self, x: UOp) -> UOp:
@@ -112,7 +112,7 @@ class AxisGroups:
             return build.reduce(self.all_gather(x), ops.ADD, (0,))
         x = self.varying(x)
         for axis in reversed(self.axes):  # the same value, whose cotangent is the same for each
-            x = build.psum_like(x, build.const(0, dtypes.int32), axis)
+            x = build_named_axes.psum_like(x, build.const(0, dtypes.int32), axis)
         return x
 
     def group_index(self) -> UOp:

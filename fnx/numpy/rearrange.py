@@ -1,7 +1,10 @@
-"""Rearranging, repeating and taking elements: flips, rolls, tiling, diagonals, ``take``."""
+"""Rearranging, repeating, taking and splitting: flips, rolls, tiling, diagonals, ``take``."""
 
 from __future__ import annotations
 
+import itertools
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,9 @@ from fnx.core.array import arguments, array_operators, axes, updates
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import ReadMode, TakeMode
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import record_results
 from fnx.core.array.axes import AxisLike, ShapeLike
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.uop import UOp, set_composite
@@ -22,7 +27,8 @@ from fnx.numpy.ufuncs import maximum, minimum, remainder
 
 matrices = lazy_import("fnx.core.formulas.matrices")
 
-__all__ = ["diag", "diagonal", "flip", "repeat", "roll", "take", "take_along_axis", "tile"]
+__all__ = ["array_split", "diag", "diagonal", "flip", "repeat", "roll", "split", "take",
+           "take_along_axis", "tile"]
 
 
 @public_api
@@ -363,3 +369,67 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
     out = updates.at_get(x, tuple(entries), mode or "fill", fill_value)
     out_shape = (*shape[:ax], index.shape[ax], *shape[ax + 1:])
     return wrap_like(x, build.expand(out._node, out_shape))
+
+
+# ---- splitting ----------------------------------------------------------------------------------
+
+
+_docstr = DocTemplate(
+    ary="an Array or array-like of any shape and dtype.",
+    axis="the axis; negative values count from the end.",
+    returns="A list of Arrays of the dtype of the array.")
+_MAX_EXTRA_SECTIONS = 1_000_000  # limit on sections beyond the number of rows
+
+
+@_docstr(indices_or_sections="the number of equal parts, or the indices at which to split.",
+         raises=("ShapeError: the number of parts does not divide the length.",
+                 "AxisError: the axis is out of range."))
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Split an array along an axis, into equal parts or at indices.
+
+    >>> jnp.split(jnp.arange(4), 2)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
+    """
+    x = asarray(ary)
+    n = x.shape[axes.normalize_axis(axis, x.ndim)]
+    if isinstance(indices_or_sections, int) and (indices_or_sections < 1
+                                                 or n % indices_or_sections):
+        raise ShapeError(f"split: expected a divisor of {n}, got {indices_or_sections}",
+                         hint="use array_split for unequal parts")
+    return array_split(x, indices_or_sections, axis)
+
+
+@_docstr(indices_or_sections="the number of parts, or the indices at which to split.",
+         raises=("ArgumentError: there are too many parts, or none.",
+                 "AxisError: the axis is out of range."))
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Split an array along an axis, into parts of nearly equal length or at indices.
+
+    >>> [p.shape for p in jnp.array_split(jnp.arange(5), 2)]
+    [(3,), (2,)]
+    """
+    x = asarray(ary)
+    ax = axes.normalize_axis(axis, x.ndim)
+    n = x.shape[ax]
+    if isinstance(indices_or_sections, int):
+        k = indices_or_sections
+        if k < 1:
+            raise ArgumentError(f"expected at least 1 section, got {k:,}")
+        if k > n + _MAX_EXTRA_SECTIONS:
+            raise ArgumentError(f"expected at most {n + _MAX_EXTRA_SECTIONS:,} sections, got {k:,}")
+        bounds = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
+    else:
+        bounds = [0, *[slice(operator.index(i)).indices(n)[1] for i in indices_or_sections], n]
+    out = []
+    for low, high in zip(bounds, bounds[1:]):
+        slices = [(0, m) for m in x.shape]
+        slices[ax] = (low, max(low, high))
+        out.append(wrap_like(x, build.shrink(x._node, slices)))
+    if bounds == sorted(bounds):
+        sizes = tuple([high - low for low, high in zip(bounds, bounds[1:])])
+        record_results(out, "split", _split_by_sizes, x._node, sizes=sizes, axis=ax)
+    return out
+
+
+def _split_by_sizes(x: Any, *, sizes: Sequence[int], axis: int) -> list[Array]:
+    return array_split(x, list(itertools.accumulate(sizes))[:-1], axis)

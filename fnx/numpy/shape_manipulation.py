@@ -1,10 +1,8 @@
-"""Shape queries, reshaping, axis permutations, broadcasting, joining and splitting."""
+"""Shape queries, reshaping, axis permutations, broadcasting and joining."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +11,7 @@ import numpy as np
 from fnx.core.array import arguments, array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.array_operators import record, record_results
+from fnx.core.array.array_operators import record
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -25,9 +23,9 @@ from fnx.core.rewriting.dimensions import is_equal
 from fnx.core.support.errors import ArgumentError, AxisError, ShapeError
 
 __all__ = [
-    "array_split", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "column_stack", "concat",
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "column_stack", "concat",
     "concatenate", "expand_dims", "hstack", "moveaxis", "ndim", "permute_dims", "ravel", "reshape",
-    "shape", "size", "split", "squeeze", "stack", "swapaxes", "transpose", "vstack",
+    "shape", "size", "squeeze", "stack", "swapaxes", "transpose", "vstack",
 ]
 
 
@@ -309,9 +307,6 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return axes.broadcast_shapes(*[axes.normalize_shape(s) for s in shapes])
 
 
-_MAX_EXTRA_SECTIONS = 1_000_000  # limit on sections beyond the number of rows
-
-
 def _array_list(name: str, arrays: Any) -> list[Any]:
     try:
         xs = list(arrays)
@@ -452,59 +447,3 @@ def column_stack(tup: Any) -> Array:
            [0., 1.]], dtype=float32)
     """
     return concatenate([_with_min_rank(2, x, True) for x in _array_list("column_stack", tup)], 1)
-
-
-@_docstr("A list of Arrays of the dtype of the array.",
-         indices_or_sections="the number of equal parts, or the indices at which to split.",
-         raises=("ShapeError: the number of parts does not divide the length.",
-                 "AxisError: the axis is out of range."))
-def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Split an array along an axis, into equal parts or at indices.
-
-    >>> jnp.split(jnp.arange(4), 2)
-    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
-    """
-    x = asarray(ary)
-    n = x.shape[axes.normalize_axis(axis, x.ndim)]
-    if isinstance(indices_or_sections, int) and (indices_or_sections < 1
-                                                 or n % indices_or_sections):
-        raise ShapeError(f"split: expected a divisor of {n}, got {indices_or_sections}",
-                         hint="use array_split for unequal parts")
-    return array_split(x, indices_or_sections, axis)
-
-
-@_docstr("A list of Arrays of the dtype of the array.",
-         indices_or_sections="the number of parts, or the indices at which to split.",
-         raises=("ArgumentError: there are too many parts, or none.",
-                 "AxisError: the axis is out of range."))
-def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Split an array along an axis, into parts of nearly equal length or at indices.
-
-    >>> [p.shape for p in jnp.array_split(jnp.arange(5), 2)]
-    [(3,), (2,)]
-    """
-    x = asarray(ary)
-    ax = axes.normalize_axis(axis, x.ndim)
-    n = x.shape[ax]
-    if isinstance(indices_or_sections, int):
-        k = indices_or_sections
-        if k < 1:
-            raise ArgumentError(f"expected at least 1 section, got {k:,}")
-        if k > n + _MAX_EXTRA_SECTIONS:
-            raise ArgumentError(f"expected at most {n + _MAX_EXTRA_SECTIONS:,} sections, got {k:,}")
-        bounds = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
-    else:
-        bounds = [0, *[slice(operator.index(i)).indices(n)[1] for i in indices_or_sections], n]
-    out = []
-    for low, high in zip(bounds, bounds[1:]):
-        slices = [(0, m) for m in x.shape]
-        slices[ax] = (low, max(low, high))
-        out.append(wrap_like(x, build.shrink(x._node, slices)))
-    if bounds == sorted(bounds):
-        sizes = tuple([high - low for low, high in zip(bounds, bounds[1:])])
-        record_results(out, "split", _split_by_sizes, x._node, sizes=sizes, axis=ax)
-    return out
-
-
-def _split_by_sizes(x: Any, *, sizes: Sequence[int], axis: int) -> list[Array]:
-    return array_split(x, list(itertools.accumulate(sizes))[:-1], axis)

@@ -118,13 +118,11 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     """Build an elementwise node; operands have one shape, and dtypes that ``op`` accepts."""
     if op is ops.WHERE:
         return where(*src)
-    dtype = src[0].dtype
-    shape = src[0].shape
+    dtype, shape = src[0].dtype, src[0].shape
     for s in src:
         if s.dtype is not dtype or s.shape != shape:
             raise ops.operand_error(op, src)
-    fits = len(src) == op.arity and dtype.scalar in op.types
-    if not fits:
+    if len(src) != op.arity or dtype.scalar not in op.types:
         raise ops.operand_error(op, src)
     if op.result != "same":
         dtype = _RESULT_TYPES[op.result](dtype)
@@ -176,6 +174,7 @@ real = partial(elementwise, ops.REAL)
 imag = partial(elementwise, ops.IMAG)
 and_ = partial(elementwise, ops.AND)
 or_ = partial(elementwise, ops.OR)
+mulacc = partial(elementwise, ops.MULACC)  # a * b + c with one rounding
 
 
 def where(condition: UOp, a: UOp, b: UOp) -> UOp:
@@ -184,11 +183,6 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
             not condition.shape == a.shape == b.shape:
         raise ops.operand_error(ops.WHERE, (condition, a, b))
     return UOp(ops.WHERE, a.dtype, (condition, a, b))
-
-
-def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
-    """Build a * b + c with one rounding."""
-    return elementwise(ops.MULACC, a, b, c)
 
 
 # ---- movement ---------------------------------------------------------------------------------
@@ -322,10 +316,7 @@ def _all_parts(xs: Sequence[UOp], axis: int) -> UOp | None:
 
 
 def barrier(x: UOp, *after: UOp) -> UOp:
-    """Return x, ordered after ``after``.
-
-    Nodes that use the result are not merged with the same nodes that use x (prevents CSE).
-    """
+    """Return x, ordered after ``after``; its users are not merged with those of x (no CSE)."""
     return UOp(ops.BARRIER, x.dtype, (x, *after))
 
 
@@ -379,10 +370,9 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first_only: bool = False) ->
     ops.check_monoid("reduce", monoid, x.dtype)
     if not arg:
         return drop_key(x)
-    wide_x = to_compute(x)
-    return cast(UOp(ops.REDUCE, wide_x.dtype, (wide_x,),
-                    op_args.Reduce(monoid, arg, None, first_only)),
-                x.dtype)
+    wide = to_compute(x)
+    reduced = UOp(ops.REDUCE, wide.dtype, (wide,), op_args.Reduce(monoid, arg, None, first_only))
+    return cast(reduced, x.dtype)
 
 
 def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
@@ -409,27 +399,6 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None
     if monoid is None or x.dtype.storage is None:
         return UOp(ops.SCATTER, x.dtype, (x, *index, updates), arg)
     return cast(scatter(to_compute(x), index, to_compute(updates), monoid, axes), x.dtype)
-
-
-def all_gather(x: UOp, axis: op_args.Axis) -> UOp:
-    """Stack the x of all batch elements of a named axis, along a new leading axis."""
-    return UOp(ops.ALL_GATHER, x.dtype, (x,), axis)
-
-
-def axis_index(axis: op_args.Axis) -> UOp:
-    """Return the index of the batch element along a named axis."""
-    return UOp(ops.AXIS_INDEX, dtypes.int32, (), axis)
-
-
-def pvary_like(x: UOp, like: UOp, axis: op_args.Axis) -> UOp:
-    """Return x as a value for each batch element of a named axis, if ``like`` is one."""
-    return UOp(ops.PVARY_LIKE, x.dtype, (x, like), axis)
-
-
-def psum_like(x: UOp, like: UOp, axis: op_args.Axis) -> UOp:
-    """Return the sum of x over the batch elements of a named axis, if x has a value for each of
-    them and ``like`` has one for all."""
-    return UOp(ops.PSUM_LIKE, x.dtype, (x, like), axis)
 
 
 # ---- scopes -----------------------------------------------------------------------------------
@@ -470,9 +439,8 @@ def index_const(n: int) -> UOp:
     try:
         return const(n, dtypes.index)
     except OverflowedError:
-        raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got "
-                               f"{_format_int(n)}",
-                               hint="check the shapes") from None
+        message = f"expected arrays of fewer than 2**63 elements, got {_format_int(n)}"
+        raise OutOfMemoryError(message, hint="check the shapes") from None
 
 
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:
@@ -516,42 +484,6 @@ def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     """Build a kernel-level REDUCE over ranges."""
     arg = op_args.Reduce(monoid, (), value.dtype)
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else drop_key(value)
-
-
-def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
-    """Exchange values in a subgroup: return the ``x`` of thread ``thread ^ distance``."""
-    return UOp(ops.SHUFFLE_XOR, x.dtype, (x, thread), distance)
-
-
-def mma(a: UOp, b: UOp, word_ranges: Sequence[UOp], dtype: DType, unit: str) -> UOp:
-    """Build an MMA: multiply the terms in fragment registers, and sum over the ranges
-    ``word_ranges``."""
-    return UOp(ops.MMA, dtype, (a, b, *word_ranges), kernel_args.Mma(unit, len(word_ranges)))
-
-
-def carry(id: int, i: int, dtype: DType, ranges: Iterable[UOp]) -> UOp:
-    """Return carried value ``i`` of the LOOP ``id``; its RANGE is the first in ``ranges``."""
-    return UOp(ops.CARRY, dtype, tuple(ranges), kernel_args.Carry(id, i))
-
-
-def loop(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
-         ) -> UOp:
-    """Build the LOOP over t with initial carried values ``inits`` and yielded ``nexts``.
-
-    GETTUPLE and PER_ITERATION read it. The loop ends before the first iteration in which ``stop``
-    holds of the CARRYs.
-    """
-    if [n.dtype for n in inits] != [n.dtype for n in nexts]:
-        raise DTypeError("iterate: expected next values of the types of the first ones, got "
-                         f"{', '.join(n.dtype.name for n in nexts)}")
-    outs = tuple([((), n.dtype) for n in inits])
-    return UOp(ops.LOOP, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
-               kernel_args.Loop(id, outs))
-
-
-def per_iteration(value: UOp, loop: UOp) -> UOp:
-    """Read a value over the CARRYs of a LOOP in each of its iterations."""
-    return UOp(ops.PER_ITERATION, value.dtype, (value, loop, loop.src[0]))
 
 
 def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "",

@@ -362,9 +362,8 @@ class _StoreRun:
         shape, axes = list(value.shape), []
         for r in accessors.bound_ranges(node):
             lo, hi = windows.get(r, (0, self.extent[r]))
-            axis = self.axis[r]
-            shape[axis] = hi - lo
-            axes.append(axis)
+            shape[self.axis[r]] = hi - lo
+            axes.append(self.axis[r])
         t, monoid = node.arg.accumulator or node.dtype, node.arg.monoid
         if value.dtype.names:
             full = np.broadcast_to(value, shape)
@@ -435,8 +434,7 @@ class _StoreRun:
     def _load_stage(self, access: UOp, values: NodeValues, valid: NDArray) -> NDArray:
         stage = accessors.buffer(access)
         dims = accessors.bound_ranges(stage)
-        extents = [self.extent[r] for r in dims]
-        index = self._check_indices(access, values, valid, extents)
+        index = self._check_indices(access, values, valid, [self.extent[r] for r in dims])
         shape = self._full_shape(values[stage], dims)
         full = np.broadcast_to(values[stage], shape)
         if full.size == 0:

@@ -103,6 +103,16 @@ def remainder(a: Bounds, b: Bounds) -> Bounds:
     return max(min(a[0], 0), -largest), min(max(a[1], 0), largest)
 
 
+INTERVALS: dict[ops.Op, Callable[..., Bounds]] = {  # the interval of a result by those of operands
+    ops.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    ops.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    ops.NEG: lambda a: (-a[1], -a[0]),
+    ops.MUL: interval_product, ops.IDIV: quotient, ops.REM: remainder,
+    ops.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    ops.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+}
+
+
 # ---- polynomials --------------------------------------------------------------------------------
 
 

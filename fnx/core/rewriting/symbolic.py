@@ -89,17 +89,14 @@ def _dtype_bounds(atom: UOp) -> Bounds:
         index_limits
 
 
-def _interval_rule(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], Bounds]:
-    return lambda atom: row(bounds(atom.src[0]), bounds(atom.src[1]))
+def _interval_of_operands(atom: UOp) -> Bounds:
+    return algebra.INTERVALS[atom.op](*map(bounds, atom.src))
 
 
 _BOUNDS_RULES: dict[ops.Op, Callable[[UOp], Bounds]] = {
     ops.RANGE: lambda r: (0, max(0, bounds(r.src[0])[1] - 1)),
     ops.VAR: lambda v: (v.arg.low, v.arg.high),
-    ops.IDIV: _interval_rule(algebra.quotient),
-    ops.REM: _interval_rule(algebra.remainder),
-    ops.MIN: _interval_rule(lambda a, b: (min(a[0], b[0]), min(a[1], b[1]))),
-    ops.MAX: _interval_rule(lambda a, b: (max(a[0], b[0]), max(a[1], b[1]))),
+    **dict.fromkeys((ops.IDIV, ops.REM, ops.MIN, ops.MAX), _interval_of_operands),
     ops.WHERE: lambda w: hull(bounds(w.src[1]), bounds(w.src[2])),
 }
 
@@ -487,10 +484,7 @@ def element_offset(access: UOp) -> UOp:
 
 
 def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
-    """Return the indices of a row-major offset, which is assumed to be inside ``dims``.
-
-    (For an offset outside the result is meaningless, as it is never read.)
-    """
+    """Return the indices of a row-major offset, which is assumed to be inside ``dims``."""
     rest = _polynomial(offset)
     out: list[UOp] = []
     for d in reversed(dims[1:]):

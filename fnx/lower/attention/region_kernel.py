@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from fnx.core.ir import build, ops
+from fnx.core.ir import build, build_kernel_loops, ops
 from fnx.core.ir.accessors import buffer, indices
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.tiling import Transform
@@ -193,7 +193,7 @@ class RegionKernel:
         self.start = (Expr(block_index) * self.block).node
         nexts = self._next_values(bound)
         stop = None if bound is None else self._stop_condition(bound)
-        loop = build.loop(0, self.t, [init for init, _ in self.carried], nexts, stop)
+        loop = build_kernel_loops.loop(0, self.t, [init for init, _ in self.carried], nexts, stop)
         results = zip(self.terms, self._results(build.results(loop)))
         row_results = [(t.reduction, self.rows.step(self._tile_row_sum(t, self.rows), self.t, stop))
                        for t in self.row_terms if self.rows is not None and
@@ -262,7 +262,7 @@ class RegionKernel:
     def _carry(self, init: float, like: UOp, ranges_in: Iterable[UOp]) -> UOp:
         """Add a carried value."""
         ranges = sorted(ranges_in, key=lambda r: r.arg.id)
-        carry = build.carry(0, len(self.carried), like.dtype, (self.t, *ranges))
+        carry = build_kernel_loops.carry(0, len(self.carried), like.dtype, (self.t, *ranges))
         self.carried.append((build.const(init, like.dtype), carry))
         return carry
 

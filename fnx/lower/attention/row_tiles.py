@@ -12,7 +12,7 @@ So the products that w is computed from are computed once. Tiles run in order, o
 
 from __future__ import annotations
 
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir import build, build_kernel_loops, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute
 
 
@@ -62,7 +62,8 @@ class RowTile:
         """Return a value per iteration of a loop without carried values, for all rows of the
         tile."""
         nothing = build.const(0, dtypes.int32)
-        return build.per_iteration(value, build.loop(1, t, [nothing], [nothing], stop))
+        loop = build_kernel_loops.loop(1, t, [nothing], [nothing], stop)
+        return build_kernel_loops.per_iteration(value, loop)
 
     def store(self, store: UOp) -> UOp:
         """Rewrite a STORE of a row to one of a row of the tile."""

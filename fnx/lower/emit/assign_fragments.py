@@ -16,7 +16,7 @@ registers t and t + 4 of rows g and g + 8 of a, and of column g of b, and of the
 >>> row, column = Expr(mi) * 8 + Expr(g), Expr(t) * 2 + Expr(nj)
 >>> a = build.load(build.index_into(build.ref(0, dtypes.uint32, (16, 8)), row.node, w))
 >>> b = build.load(build.index_into(build.ref(1, dtypes.uint32, (8, 8)), w, column.node))
->>> total = build.mma(a, b, [w], dtypes.float32, "mma_bf16")
+>>> total = build_kernel_loops.mma(a, b, [w], dtypes.float32, "mma_bf16")
 >>> o = build.index_into(build.ref(2, dtypes.float32, (16, 8)), row.node, column.node)
 >>> made = assign_fragments(build.kernel([build.store(o, total)], "mma", (0, 1, 2, 3, 4)))
 >>> mma, = [n for n in toposort([made]) if n.op is ops.MMA]

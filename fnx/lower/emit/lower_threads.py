@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import build, dtypes, kernel_args, ops
+from fnx.core.ir import build, build_kernel_loops, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import (
     LoopOrder,
     bound_ranges,
@@ -292,7 +292,7 @@ class _ReductionTree:
         partial, t = self._merge_threads(partial)
         step = 1
         while 2 * step * self.across <= self.subgroup and self.terms % (2 * step) == 0:
-            other = build.shuffle_xor(partial, t, step * self.across)
+            other = build_kernel_loops.shuffle_xor(partial, t, step * self.across)
             partial = build.elementwise(self.fold.arg.monoid, partial, other)
             step *= 2
         stage, remaining = self.ids.shared(partial, [t]), self.terms // step

@@ -9,9 +9,9 @@ All lanes and unrolled instances run in one loop, which ends when all of them ar
 
 >>> from fnx.core.ir import dtypes
 >>> t, l = build.range_(9, 0), build.range_(16, 1, "VEC")
->>> x, zero = build.carry(0, 0, dtypes.float32, (t, l)), build.const(0, dtypes.float32)
+>>> x, zero = build_kernel_loops.carry(0, 0, dtypes.float32, (t, l)), build.const(0, dtypes.float32)
 >>> lane = build.cast(l, dtypes.float32)
->>> loop = build.loop(0, t, [zero], [build.add(x, lane)], build.lt(lane, x))
+>>> loop = build_kernel_loops.loop(0, t, [zero], [build.add(x, lane)], build.lt(lane, x))
 >>> o = build.index_into(build.ref(0, dtypes.float32, (16,)), l)
 >>> kernel = build.kernel([build.store(o, build.results(loop)[0])], "count", (0, 1))
 >>> [len(n.arg.outs) for n in toposort([mask_finished_lanes(kernel)]) if n.op is ops.LOOP]
@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir import build, build_kernel_loops, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges, carries, init_values, next_values, stop_condition
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.range_kinds import REPLICATED_KINDS
@@ -49,7 +49,7 @@ def mask_finished_lanes(kernel: UOp) -> UOp:
                 if loop in rewritten:
                     condition = build.logical_not(finished[loop])
                     for around in (rewritten[loop], *reversed(loops_around)):
-                        condition = build.per_iteration(condition, around)
+                        condition = build_kernel_loops.per_iteration(condition, around)
                     valid.append(condition)
             return build.store(at, value, functools.reduce(build.and_, valid) if valid else None,
                                node.arg)
@@ -89,9 +89,10 @@ def _mask_finished(loop: UOp, nodes: Sequence[UOp]) -> tuple[UOp, UOp]:
     condition, id, t = stop_condition(loop), loop.arg.id, bound_ranges(loop)[0]
     assert condition is not None
     ranges = sorted(condition.ranges - {t}, key=lambda r: r.arg.id)
-    was_finished = build.carry(id, len(loop.arg.outs), dtypes.bool_, (t, *ranges))
+    was_finished = build_kernel_loops.carry(id, len(loop.arg.outs), dtypes.bool_, (t, *ranges))
     finished = build.or_(was_finished, condition)
     masked = [build.where(finished, old, value)
               for old, value in zip(carries(loop, nodes), next_values(loop))]
     false = build.const(False, dtypes.bool_)
-    return build.loop(id, t, [*init_values(loop), false], [*masked, finished], finished), finished
+    return build_kernel_loops.loop(id, t, [*init_values(loop), false], [*masked, finished],
+                                   finished), finished

@@ -30,7 +30,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.spec_program import NON_INSTRUCTIONS
-from fnx.core.rewriting.algebra import Bounds, hull, interval_product, quotient, remainder
+from fnx.core.rewriting.algebra import INTERVALS, Bounds, hull
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 
@@ -124,14 +124,8 @@ def _right_shifts(a: Bounds, amount: Bounds) -> Bounds:
 
 
 _BOUNDS: dict[Op, Callable[..., Bounds]] = {
+    **INTERVALS, ops.SHR: _right_shifts, ops.WHERE: hull,
     ops.FOR: lambda start, stop: (start[0], max(start[0], stop[1] - 1)),
-    ops.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    ops.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    ops.NEG: lambda a: (-a[1], -a[0]),
-    ops.MUL: interval_product, ops.IDIV: quotient, ops.REM: remainder, ops.SHR: _right_shifts,
-    ops.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    ops.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    ops.WHERE: hull,
 }
 
 

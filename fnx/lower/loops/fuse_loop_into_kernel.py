@@ -32,7 +32,7 @@ from functools import partial
 
 import numpy as np
 
-from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
+from fnx.core.ir import accessors, build, build_calls, build_kernel_loops, dtypes, op_args, ops
 from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.support.record import Record
@@ -412,7 +412,7 @@ class _LoopKernel:
             scalars = np.empty(body.shape(out), object)
             carry_lanes = [r for a in range(len(out.shape)) if (r := body.lane(out, a)) is not None]
             for at in np.ndindex(scalars.shape):
-                scalars[at] = build.carry(0, count, out.dtype, (self.t, *carry_lanes))
+                scalars[at] = build_kernel_loops.carry(0, count, out.dtype, (self.t, *carry_lanes))
                 count += 1
             carries[i] = scalars
             if loop.slots[0] + i in loop.params:
@@ -447,7 +447,7 @@ class _LoopKernel:
         if loop.condition is not None:
             goes_on: UOp = body.scalars_of(loop.condition).item()
             stop = make_scalar(ops.NOT, dtypes.bool_, (goes_on,))
-        node = build.loop(0, self.t, inits, nexts, stop)
+        node = build_kernel_loops.loop(0, self.t, inits, nexts, stop)
         for carry in [c for scalars in carries.values() for c in scalars.flat]:
             if not carry.ranges - {self.t} <= node.ranges:
                 raise NotFusable("a carried array that is constant along an axis")
@@ -472,6 +472,6 @@ class _LoopKernel:
             for k, at in enumerate(np.ndindex(scalars.shape)):
                 value: UOp = scalars.item(at) if is_y else gets[first_get[i] + k]
                 if is_y and iter_ is not None:
-                    value = build.per_iteration(value, iter_)
+                    value = build_kernel_loops.per_iteration(value, iter_)
                 stores.append(copy_locs(build.store(body.address(out, memory, at), value), out))
         return stores

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir import build, build_kernel_loops, dtypes, ops
 from fnx.core.ir.accessors import buffer, conjuncts, dims, extent, indices, validity
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr
@@ -89,10 +89,11 @@ def lower_to_mma(product: UOp, unit: MatrixUnit, term_ranges: Sequence[UOp],
     a = _pack_word(left, term_range, unit.terms_per_word)
     b = _pack_word(right, term_range, unit.terms_per_word)
     if not offset:
-        return build.mma(a, b, word_ranges, unit.result, unit.name), None
+        return build_kernel_loops.mma(a, b, word_ranges, unit.result, unit.name), None
     signs = build.const(_SIGN_BITS, dtypes.uint32)
-    return (build.mma(build.elementwise(ops.XOR, a, signs), b, word_ranges, unit.result, unit.name),
-            build.mma(signs, b, word_ranges, unit.result, unit.name))
+    flipped = build.elementwise(ops.XOR, a, signs)
+    return (build_kernel_loops.mma(flipped, b, word_ranges, unit.result, unit.name),
+            build_kernel_loops.mma(signs, b, word_ranges, unit.result, unit.name))
 
 
 def _is_right_operand(left: UOp, right: UOp, unit: MatrixUnit) -> bool:

@@ -323,8 +323,7 @@ def _pad_twice(x: UOp, fill: UOp, inner: UOp, outer: UOp) -> UOp:
 
 
 def _shrink_twice(x: UOp, inner: UOp, outer: UOp) -> UOp:
-    return build.shrink(x, [(a + lo, a + hi)
-                            for (a, _), (lo, hi) in zip(inner.arg, outer.arg)])
+    return build.shrink(x, [(a + lo, a + hi) for (a, _), (lo, hi) in zip(inner.arg, outer.arg)])
 
 
 def _shrink_pad(x: UOp, fill: UOp, inner: UOp, outer: UOp) -> UOp:

@@ -15,7 +15,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.convert import non_array_hint
 from fnx.core.array.pytree_registry import OPAQUE_TYPES, register_pytree_node
-from fnx.core.ir import build
+from fnx.core.ir import build, build_named_axes
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
@@ -175,7 +175,7 @@ def with_summed_cotangents(f: Callable[..., Any]) -> Callable[..., Any]:
             return x
         node = x._node
         for axis in axes:
-            node = build.pvary_like(node, node, axis)
+            node = build_named_axes.pvary_like(node, node, axis)
         return Array(node, x.weak)
 
     def g(*args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fnx.core.formulas.formulas import FORMULAS
-from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir import build, build_named_axes, dtypes, op_args, ops
 from fnx.core.ir.derivations import analysis
 from fnx.core.ir.expr import Expr, clamp, cos, digamma, exp, log, rint, sin, sqrt, where
 from fnx.core.ir.ops import OPS, Op
@@ -229,17 +229,19 @@ def _transpose_concat(node: UOp, i: int, ct: UOp) -> UOp:
 def _transpose_all_gather(node: UOp, i: int, ct: UOp) -> UOp:
     """Sum what all batch elements contribute to this one."""
     axis = node.arg
-    handed = build.psum_like(ct, node, axis) if axis.sums_cotangents else \
-        sum_or_any(build.all_gather(ct, axis), (0,))
-    return build.gather(handed, build.axis_index(axis)) if axis.size else ct
+    handed = build_named_axes.psum_like(ct, node, axis) if axis.sums_cotangents else \
+        sum_or_any(build_named_axes.all_gather(ct, axis), (0,))
+    return build.gather(handed, build_named_axes.axis_index(axis)) if axis.size else ct
 
 
 def _transpose_pvary(node: UOp, i: int, ct: UOp) -> UOp:
-    return build.psum_like(build.pvary_like(ct, node, node.arg), node.src[0], node.arg)
+    varied = build_named_axes.pvary_like(ct, node, node.arg)
+    return build_named_axes.psum_like(varied, node.src[0], node.arg)
 
 
 def _transpose_psum(node: UOp, i: int, ct: UOp) -> UOp:
-    return build.pvary_like(build.psum_like(ct, node, node.arg), node.src[0], node.arg)
+    total = build_named_axes.psum_like(ct, node, node.arg)
+    return build_named_axes.pvary_like(total, node.src[0], node.arg)
 
 
 def _transpose_cast(node: UOp, i: int, ct: UOp) -> UOp:

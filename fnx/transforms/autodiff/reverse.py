@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir import build, build_calls, build_named_axes, dtypes, ops
 from fnx.core.ir.derivations import (
     Derivation,
     derive,
@@ -169,7 +169,7 @@ class _ReverseWalk:
         masks = [part.mask for part in parts if part.mask is not None]
         values = [part.value for part in parts]
         for axis in scope.summing_axes():  # of what varies, before it is added to what does not
-            values, masks = [[build.psum_like(x, node, axis) for x in xs]
+            values, masks = [[build_named_axes.psum_like(x, node, axis) for x in xs]
                              for xs in (values, masks)]
         return Cotangent(sum_cotangents(values),
                          sum_cotangents(masks) if len(masks) == len(parts) else None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core.ir import build, ops
+from fnx.core.ir import build, build_named_axes, ops
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.transforms.batching.patterns import BatchAxis, BatchedValue
@@ -24,7 +24,7 @@ def _all_gather(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> Bat
     (x, batched), = src
     if node.arg == batch.axis:
         return BatchedValue(broadcast_batch(x, batched, batch.size), False)
-    gathered = build.all_gather(x, node.arg)
+    gathered = build_named_axes.all_gather(x, node.arg)
     order = (1, 0, *range(2, len(gathered.shape)))
     return BatchedValue(build.permute(gathered, order) if batched else gathered, batched)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir import build, build_calls, build_named_axes, ops
 from fnx.core.ir.build_calls import Nodes, build_while
 from fnx.core.ir.op_args import Axis
 from fnx.core.ir.uop import UOp
@@ -35,7 +35,7 @@ def collective_axes(functions: Sequence[UOp]) -> list[Axis]:
 def any_element(condition: UOp, axes: Collection[Axis]) -> UOp:
     """Return whether a bool scalar holds in any batch element along some axes."""
     for axis in axes:
-        condition = build.reduce(build.all_gather(condition, axis), ops.OR, (0,))
+        condition = build.reduce(build_named_axes.all_gather(condition, axis), ops.OR, (0,))
     return condition
 
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from fnx.core.ir import accessors, build, ops
+from fnx.core.ir import accessors, ops
 from fnx.core.ir.cache import cached_property
 from fnx.core.ir.kernel_code import RunTrace
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
-from fnx.core.rewriting.peak_rates import PeakRates, arithmetic_type, count_bytes, count_flops
+from fnx.core.rewriting.peak_rates import PeakRates, arithmetic_type
 from fnx.core.support.errors import ArgumentError, FnxError, Location
 from fnx.core.support.process import lazy_import
-from fnx.core.support.record import Record
 from fnx.transforms.dispatch.executable import DeviceLike, LoweredLike
 from fnx.transforms.dispatch.memory_use import arena_buffers
 from fnx.transforms.dispatch.signature import check_compiler_options
@@ -32,9 +31,10 @@ from fnx.transforms.inspect.drawings import (
     time_drawing,
 )
 from fnx.transforms.inspect.hlo import HloModule
+from fnx.transforms.inspect.kernel_info import format_loops, kernel_info, name_and_line
 from fnx.transforms.inspect.roofline import KernelCost, Roofline
 from fnx.transforms.inspect.summary import summary
-from fnx.transforms.inspect.timeline import RunTimes, known_runs, run_times, slowdown
+from fnx.transforms.inspect.timeline import RunTimes, run_times, slowdown
 
 server = lazy_import("fnx.transforms.page.server")
 
@@ -53,19 +53,6 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 _TIMED_CALLS = 7  # timed calls, at most, of which the fastest of each run counts
 _REMEASURE_RATIO = 1.2  # ratio to a limit above which the limit is measured again
-
-
-class KernelInfo(Record):
-    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node, scalar
-    operands, the number of runs, and the loop that repeats these until a condition ends it."""
-
-    name: str
-    bytes: int
-    flops: int
-    node: UOp
-    scalars: tuple[int, ...] = ()
-    runs: int = 1
-    loop: str = ""
 
 
 _comms_reports: list[Callable[..., Any]] = []
@@ -102,7 +89,7 @@ class Lowering(SignatureInfo):
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace_ms, **lowered.milliseconds}
-        self.kernels = tuple([_kernel_info(*run) for run in
+        self.kernels = tuple([kernel_info(*run) for run in
                               accessors.execs_in_loops(self.commands)])
         self._code, self._device, self._lines = lowered.code, device, lowered.lines
         self._rerun_passes, self._input_names = rerun, inputs
@@ -393,7 +380,7 @@ class Lowering(SignatureInfo):
     def rows(self) -> list[lowering_html.KernelRow]:
         """For each command: name, line, loops, arithmetic operations, bytes, schedule and its
         origin."""
-        return [(*_name_and_line(k.name), _format_loops(k.node), k.flops, k.bytes,
+        return [(*name_and_line(k.name), format_loops(k.node), k.flops, k.bytes,
                  *self._schedules.get(k.node, ("", ""))) for k in self.kernels]
 
     def kernel_texts(self, kernel: UOp) -> dict[str, Callable[[], str]]:
@@ -487,32 +474,3 @@ _STEP_TEXTS: dict[str, Callable[[Lowering], str]] = {
     "tiled": lambda s: s._pretty(s._distinct_kernels()), "programs": Lowering._programs_text,
     "llvm": Lowering.llvm, "commands": lambda s: s._pretty(s.commands),
 }
-
-
-def _name_and_line(name: str) -> tuple[str, str]:
-    kernel, _, line = name.partition(" (")
-    return kernel, line.rstrip(")")
-
-
-def _format_loops(kernel: UOp) -> str:
-    """Format the loops of a kernel, outermost first: ``par(7) seq(300) vec(16)``."""
-    if kernel.op is not ops.KERNEL:
-        return kernel.op.name.lower()
-    ranges = sorted((n for n in toposort([kernel]) if n.op is ops.RANGE),
-                    key=accessors.LoopOrder(kernel.arg.order))
-    return " ".join(f"{r.arg.kind.lower()}({_format_extent(accessors.extent(r))})" for r in ranges)
-
-
-def _format_extent(node: UOp) -> str:
-    return str(build.const_of(node)) if node.op is ops.CONST else \
-        getattr(node.arg, "name", "") or "n"
-
-
-def _kernel_info(execution: UOp, loops: Sequence[UOp]) -> KernelInfo:
-    kernel, *operands = execution.src
-    scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
-    sizes = [accessors.possible_slots(s)[0].nbytes for s in operands if s.op is not ops.CONST]
-    nbytes = count_bytes(kernel, scalars, sizes)
-    open_loops = [loop.arg.label for loop in loops if loop.arg.trips is None]
-    return KernelInfo(execution.arg.label, nbytes, count_flops(kernel, scalars), kernel,
-                      tuple(scalars), known_runs(loops), "".join(open_loops[:1]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.ir import accessors, build, ops
+from fnx.core.ir import accessors, build, build_kernel_loops, ops
 from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
 from fnx.core.support.errors import KernelError
 
@@ -20,7 +20,7 @@ def move_into_loop(store: UOp, loop: UOp) -> UOp:
     access, value, *valid = store.src
     indices = [_wrap_in_step(i, loop) for i in accessors.indices(store)]
     moved = build.store(build.index_into(accessors.buffer(access), *indices),
-                        build.per_iteration(value, loop),
+                        build_kernel_loops.per_iteration(value, loop),
                         _wrap_in_step(valid[0], loop) if valid else None, store.arg)
     return copy_locs(moved, store)
 
@@ -29,7 +29,7 @@ def _wrap_in_step(node: UOp, loop: UOp) -> UOp:
     """Wrap a node that reads values of the loop in a PER_ITERATION."""
     reads_loop = any(n.op is ops.CARRY and n.arg.id == loop.arg.id or n.op is ops.LOOP
                      and loop.src[0] in n.ranges for n in toposort([node]))
-    return build.per_iteration(node, loop) if reads_loop else node
+    return build_kernel_loops.per_iteration(node, loop) if reads_loop else node
 
 
 def is_in_loop(store: UOp) -> bool:

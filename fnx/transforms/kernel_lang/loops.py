@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir import build, build_kernel_loops, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.errors import DTypeError, KernelError
@@ -74,7 +74,7 @@ class _TracedLoop:
         """Trace the body with carried values of these dtypes; set ``types`` to those returned."""
         tracing = self.tracing
         self.inits = [as_node(x, t) for x, t in zip(self.first, types)]
-        self.carries = [build.carry(self.id, i, x.dtype, (self.t, *_sorted(x.ranges)))
+        self.carries = [build_kernel_loops.carry(self.id, i, x.dtype, (self.t, *_sorted(x.ranges)))
                         for i, x in enumerate(self.inits)]
         weak = [kind_of(x)[1] and t is kind_of(x)[0] for x, t in zip(self.first, types)]
         args = [Value(self.t), *[Value(c, w) for c, w in zip(self.carries, weak)]]
@@ -111,7 +111,7 @@ class _TracedLoop:
     def close(self, values: Sequence[Any]) -> list[Value]:
         """Build the LOOP, append its STOREs, and return its final values."""
         nexts = [as_node(v, c.dtype) for v, c in zip(values, self.carries)]
-        node = build.loop(self.id, self.t, self.inits, nexts, self.stop)
+        node = build_kernel_loops.loop(self.id, self.t, self.inits, nexts, self.stop)
         self.tracing.ended.add(self.t)
         for store in self.scope.stores:
             self.tracing.put_in_loop(store, carried_values.move_into_loop(store, node))
@@ -128,7 +128,7 @@ def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> A
     tracing.ranges.append(t)
     id, tracing.loops = tracing.loops, tracing.loops + 1
     before = set(tracing.values)
-    guard = build.carry(id, 0, dtypes.bool_, (t, *_sorted(c.ranges)))
+    guard = build_kernel_loops.carry(id, 0, dtypes.bool_, (t, *_sorted(c.ranges)))
     scope = KernelBody(as_condition(condition), guard, forces_guard=True)
     tracing.scopes.append(scope)
     try:
@@ -152,10 +152,11 @@ def _build_conditional(tracing: KernelTrace, scope: KernelBody, loop: tuple[UOp,
     nexts = [as_node(v, to) for v, to in zip(values, types)]
     inits = [condition[0], *[as_node(v, to) for v, to in zip(otherwise, types)]]
     captured = _captured_values([*nexts, *[s for store in scope.stores for s in store.src]], outer)
-    carries = {n: build.carry(id, len(inits) + i, n.dtype, (t, *_sorted(n.ranges)))
+    carries = {n: build_kernel_loops.carry(id, len(inits) + i, n.dtype, (t, *_sorted(n.ranges)))
                for i, n in enumerate(captured)}
     nexts = [condition[1], *substitute(nexts, carries), *carries.values()]
-    node = build.loop(id, t, [*inits, *carries], nexts, build.logical_not(condition[1]))
+    node = build_kernel_loops.loop(id, t, [*inits, *carries], nexts,
+                                   build.logical_not(condition[1]))
     tracing.ended.add(t)
     for store, moved in zip(scope.stores, substitute(scope.stores, carries)):
         tracing.put_in_loop(store, carried_values.move_into_loop(moved, node))

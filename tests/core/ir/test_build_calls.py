@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir import build, build_kernel_loops, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp_kernel, show, spec
 from fnx.core.levels.interp import run_kernel
@@ -25,13 +25,14 @@ def doubling(id: int = 0, first_range: int = 0, lanes: int = 5, trips: int = 6, 
     x, o, p = (build.ref(s, F32, dims) for s, dims in enumerate(((lanes,), (lanes,),
                                                                (trips, lanes))))
     own = (t, i) if over is None else over(t, i)
-    a, n = (build.carry(id, k, F32, own) for k in (0, 1))
+    a, n = (build_kernel_loops.carry(id, k, F32, own) for k in (0, 1))
     end = None if stop is None else build.lt(build.const(stop, F32), a)
-    loop = build.loop(id, t, [build.load(build.index_into(x, i)), build.const(0, F32)],
-                      [build.add(a, a), build.add(n, ONE)], end)
+    loop = build_kernel_loops.loop(id, t, [build.load(build.index_into(x, i)), build.const(0, F32)],
+                                   [build.add(a, a), build.add(n, ONE)], end)
     last, count = build.results(loop)
     return build.kernel([build.store(build.index_into(o, i), build.sub(last, count)),
-                         build.store(build.index_into(p, t, i), build.per_iteration(a, loop))],
+                         build.store(build.index_into(p, t, i),
+                                     build_kernel_loops.per_iteration(a, loop))],
                         "doubling", (first_range + 1, first_range))
 
 
@@ -75,15 +76,15 @@ def over(value: UOp) -> UOp:
 
 
 T = build.range_(4, 0)
-CARRY = build.carry(0, 0, F32, (T,))
-LOOP = build.loop(0, T, [ONE], [build.add(CARRY, ONE)])
-OTHER = build.loop(0, build.range_(4, 1), [ONE], [ONE])
+CARRY = build_kernel_loops.carry(0, 0, F32, (T,))
+LOOP = build_kernel_loops.loop(0, T, [ONE], [build.add(CARRY, ONE)])
+OTHER = build_kernel_loops.loop(0, build.range_(4, 1), [ONE], [ONE])
 ILLEGAL = {
     "a CARRY outside of its loop": build.kernel([build.store(build.index_into(build.ref(
         0, F32, (4,)), T), CARRY)], "k"),
-    "a first value of the loop": over(UOp(ops.GETTUPLE, F32, (build.loop(
+    "a first value of the loop": over(UOp(ops.GETTUPLE, F32, (build_kernel_loops.loop(
         0, T, [CARRY], [CARRY]),), 0)),
-    "a first value that its range changes": over(UOp(ops.GETTUPLE, F32, (build.loop(
+    "a first value that its range changes": over(UOp(ops.GETTUPLE, F32, (build_kernel_loops.loop(
         0, T, [build.cast(T, F32)], [CARRY]),), 0)),
     "a stop that is no bool": over(UOp(ops.GETTUPLE, F32, (UOp(
         ops.LOOP, dtypes.void, (T, ONE, CARRY, ONE), LOOP.arg),), 0)),
