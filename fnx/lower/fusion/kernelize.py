@@ -281,7 +281,7 @@ class Fusion:
                 not cost.reads_across(node, group, self.contractions) and \
                 not cost.makes_columns(node, group, index) and \
                 not partial_vectors.separates_columns(
-                    node, group, index, self.lane_bytes) and \
+                    node, group, index, self.cost, self.lane_bytes) and \
                 not self._keeps_contraction_out(node, group)
         if group.is_own(index):
             return not partial_vectors.splits_rows(

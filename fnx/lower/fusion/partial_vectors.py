@@ -27,6 +27,7 @@ from fnx.lower.fusion import cost
 from fnx.lower.fusion.group import Group
 from fnx.lower.fusion.index_tokens import Tokens
 
+_READ_AND_ADD, _READ_AND_STORE = (ops.LOAD, ops.ADD), (ops.LOAD, ops.STORE)
 Varying = Mapping[UOp, int]
 Costs = Mapping[UOp, cost.RecomputeCost]
 
@@ -109,7 +110,8 @@ def _work_of_one_row(node: UOp, costs: Costs, varies: Varying) -> int:
     return work
 
 
-def separates_columns(reduction: UOp, group: Group, index: Tokens, lane_bytes: int) -> bool:
+def separates_columns(reduction: UOp, group: Group, index: Tokens, costs: Costs,
+                      lane_bytes: int) -> bool:
     """Whether a group would compute, for a reduction of fewer columns than lanes, its results with
     lanes that are columns apart, which takes longer than a kernel of its own for the sums."""
     row = group.row_of(index)
@@ -123,5 +125,8 @@ def separates_columns(reduction: UOp, group: Group, index: Tokens, lane_bytes: i
         return False
     elements = math.prod(group.space)
     strided = elements * (STRIDED_COST[ops.LOAD] + STRIDED_COST[ops.STORE] * len(group.roots))
-    idle = elements * (1 / columns - 1 / lanes) * group.work
-    return min(strided, idle) > KERNEL_CYCLES + 2 * cost.transfer_cycles(reduction.src[0])
+    instructions = group.work + len(_READ_AND_ADD) + len(_READ_AND_STORE) * len(group.roots)
+    idle = elements * (1 / columns - 1 / lanes) * instructions
+    operand = reduction.src[0]
+    kernels = 2 if costs[operand].weight else 1  # what is computed is read twice then
+    return min(strided, idle) > kernels * KERNEL_CYCLES + 2 * cost.transfer_cycles(operand)

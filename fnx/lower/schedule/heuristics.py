@@ -61,7 +61,7 @@ _SCATTER_PASSES = 4  # of a scatter over its index range, each for a part of the
 _STRIP_BLOCKS = 4, 32  # adjacent blocks: 256 bytes to 2 KB of each row are read in turn
 _STRIPS_PER_PROCESSOR = 4  # strips for each processor; at least two processors are assumed
 _MIN_STRIP_EXTENT = 512  # smallest extent that is cut into strips
-_MIN_COLUMN_BLOCKS = 16  # least number of column blocks, if columns are read more than once
+_PROCESSORS = 4  # that should have even shares of columns that are read more than once
 _CHAIN_TERMS = 64  # terms of a sum per accumulator
 
 
@@ -90,6 +90,11 @@ def schedule_for_knobs(kernel: UOp, target: Target, knobs: TuningKnobs) -> Sched
         return tuple(contraction_tiling.schedule(matmul, target, knobs) if unit is None else
                      schedule_tile_unit(matmul, unit))
     return tuple(LoopPlan(kernel, target, knobs).schedule())
+
+
+def _is_uneven(blocks: int) -> bool:
+    """Return whether some processors would have far more of so many blocks than others."""
+    return -(-blocks // _PROCESSORS) * _PROCESSORS > MAX_PADDING * blocks
 
 
 class LoopPlan:
@@ -128,9 +133,10 @@ class LoopPlan:
         self.chained = {r for n in closing if n.op is ops.REDUCE and is_chain(n)
                         for r in bound_ranges(n)}
         # rows of stages that are read on beyond their ends: vectors would leave gaps between
-        self.compact = {bound_ranges(accessors.buffer(n))[-1] for n in self.nodes
-                        if n.op is ops.INDEX and accessors.buffer(n).op is ops.STAGE
-                        and accessors.indices(n)[-1].op is ops.REM}
+        read_on = [n for n in self.nodes if n.op is ops.INDEX and accessors.buffer(n).op is
+                   ops.STAGE and accessors.indices(n)[-1].op is ops.REM]
+        self.compact = {bound_ranges(accessors.buffer(n))[-1] for n in read_on}
+        self.offsets = set(toposort([i for n in read_on for i in accessors.indices(n)]))
         self.transposed_operands: list[int] = []
         self.steps: list[Transform] = []
         self.trip_counts: dict[str, int | None] = {}  # trip counts of the loops made by splits
@@ -255,9 +261,10 @@ class LoopPlan:
     def unroll_factor(self, r: UOp, lanes: int, is_parallel: bool) -> int:
         """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
         large, if the stages for so many columns, or the lines of so many strided lanes, would not
-        fit the cache, or if too few blocks of columns would be left for the workers."""
-        count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE
-                    and r in n.ranges and n.dtype is not dtypes.index)
+        fit the cache, or if columns that are read again would not, or would make blocks that
+        workers cannot share evenly."""
+        count = sum(instructions(n) for n in self.nodes
+                    if n.op in ops.ELEMENTWISE and n not in self.offsets)
         vectors = -(-extent(r) // lanes)
         copies = volume([x for x in self.unrolled
                          if any(n.ranges.issuperset((x, r)) for n in self.nodes)])
@@ -266,11 +273,14 @@ class LoopPlan:
         unroll = max(1, min(unroll, UNROLL // copies))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
-        is_reread = sum(r in n.ranges for n in self.closers) > 1
-        min_blocks = _MIN_COLUMN_BLOCKS if is_parallel and is_reread else 1
+        columns = [n for n in self.closers if r in n.ranges]
+        is_reread = is_parallel and len(columns) > 1
+        column_bytes = lanes * max([volume(bound_ranges(n)) * n.dtype.itemsize for n in columns],
+                                   default=0)
         while unroll > 1 and (-(-vectors // unroll) * unroll > MAX_PADDING * vectors
                               or stage_bytes * unroll > self.target.l2 // 4
-                              or vectors // unroll < min_blocks
+                              or is_reread and (_is_uneven(-(-vectors // unroll))
+                                                or column_bytes * unroll > self.target.l2 // 2)
                               or any(s.loses_lines(r, lanes * unroll) for s in self.statements)):
             unroll //= 2
         if self.unroll_and_jam is not None:
@@ -322,8 +332,8 @@ class LoopPlan:
     def _is_long(self, r: UOp) -> bool:
         """Return whether the code of a range would be long, were it unrolled; a loop takes as
         much time, and its code is a part of that to compile."""
-        count = sum(instructions(n) for n in self.nodes if n.op in ops.ELEMENTWISE
-                    and r in n.ranges and n.dtype is not dtypes.index)
+        count = sum(instructions(n) for n in self.nodes
+                    if n.op in ops.ELEMENTWISE and r in n.ranges)
         return count * extent(r) > LONG_BODY * UNROLL
 
     def are_rows_short(self) -> bool:

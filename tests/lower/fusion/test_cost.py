@@ -118,11 +118,11 @@ def test_indices_of_windows_at_data_are_no_arrays(capsys: Any) -> None:
     """Images cropped at data-dependent offsets, half of them flipped, each with its mean
     subtracted."""
     def crop(x: Any, at: Any, flip: Any) -> Any:
-        x = fnx.vmap(lambda x, at: lax.dynamic_slice(x, (at[0], at[1] % 5, 0), (8, 8, 3)))(
+        x = fnx.vmap(lambda x, at: lax.dynamic_slice(x, (at[0], at[1] % 5, 0), (8, 8, 16)))(
             x, at)
         x = jnp.where(flip[:, None, None, None], x[:, :, ::-1], x)
         return x - x.mean((1, 2), keepdims=True)
-    args = (jnp.arange(16.0 * 12 * 12 * 3).reshape(16, 12, 12, 3) % 7,
+    args = (jnp.arange(16.0 * 12 * 12 * 16).reshape(16, 12, 12, 16) % 7,
             jnp.arange(32).reshape(16, 2) * 5 % 6, jnp.arange(16) % 3 == 0)
     fnx.jit(crop).lower(*args).show("groups")
     assert capsys.readouterr().out.count("\ngroup ") == 1
