@@ -48,6 +48,7 @@ from fnx.lower.analysis.program_lines import choose_lines
 from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.analysis.workload import may_have_products
 from fnx.lower.blocks import BlockPasses, Blocks
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernel_steps import reads_slices
@@ -67,12 +68,7 @@ from fnx.lower.memory.in_place import (
 )
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
-from fnx.lower.target_lowerings import (
-    TARGET_LOWERINGS,
-    ScheduledKernels,
-    ScheduleInput,
-    kernel_code,
-)
+from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduledKernels, ScheduleInput
 from fnx.lower.tensor.fold_comparisons import BOOLEAN_RULES, fold_comparisons
 from fnx.lower.tensor.fuse_argreduce import fuse_argreduce
 from fnx.lower.tensor.inline import inline

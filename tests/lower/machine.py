@@ -17,9 +17,9 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.target import Target
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
-from fnx.lower.target_lowerings import kernel_code
 
 Array = np.ndarray[Any, Any]
 

@@ -19,10 +19,11 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.support.config import override
 from fnx.core.support.target import Target
 from fnx.lower.candidates import candidates, first
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.pipeline import lower
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
-from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduleInput, kernel_code
+from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduleInput
 from fnx.transforms.dispatch.schedule_search import Outcome, _decode, _encode
 from fnx.transforms.dispatch.schedule_trials import almost_equal, call_of_kernel
 

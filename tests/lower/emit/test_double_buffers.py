@@ -17,6 +17,7 @@ from fnx.core.ir.tiling import StageOperand
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.form_async_copies import form_async_copies
@@ -25,7 +26,6 @@ from fnx.lower.emit.shared_memory import group_count, thread_group
 from fnx.lower.legalize.emulate_unsupported_dtypes import emulate_unsupported_dtypes
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
-from fnx.lower.target_lowerings import kernel_code
 from tests.lower import emulator
 
 CHIP = Target("cuda", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80", kind="nvptx",

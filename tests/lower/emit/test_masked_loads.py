@@ -17,12 +17,12 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit import loop_peeling
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
-from fnx.lower.target_lowerings import kernel_code
 from tests.helpers import same_bits
 from tests.lower import machine
 from tests.lower.host_lanes import Host

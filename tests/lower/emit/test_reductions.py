@@ -189,8 +189,8 @@ def test_text_is_the_same_in_every_process():
 
 
 def test_key_ignores_names_and_sees_content():
+    from fnx.lower.code_generation import kernel_code
     from fnx.lower.driver import Driver
-    from fnx.lower.target_lowerings import kernel_code
 
     def copy(n, name, kind="PAR"):
         r = build.range_(n, 0, kind, name)

@@ -21,6 +21,7 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit.emit import emit_program
 from fnx.lower.emit.lower_threads import lower_threads
@@ -32,7 +33,6 @@ from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.warp_units import schedule_warp_unit
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
-from fnx.lower.target_lowerings import kernel_code
 from tests.lower import emulator
 from tests.lower.schedule.test_matrix_units import matmul, units_in
 

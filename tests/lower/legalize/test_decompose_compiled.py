@@ -13,9 +13,9 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.legalize.decompose import EXPANSIONS
-from fnx.lower.target_lowerings import kernel_code
 from tests.graphs import COMPUTED
 from tests.helpers import same_bits_each
 from tests.lower.legalize.elementary_references import FUSED, UNFUSED, decomposed

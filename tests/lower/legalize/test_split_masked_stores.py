@@ -10,10 +10,10 @@ from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.legalize.split_masked_stores import split_masked_stores
 from fnx.lower.render import host
-from fnx.lower.target_lowerings import kernel_code
 from tests.lower.machine import aligned, run, split
 
 AVX2 = host_target().replace(vector_bits=256)

@@ -18,10 +18,10 @@ from fnx.core.levels.interp import run_kernel
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
-from fnx.lower.target_lowerings import kernel_code
 
 F = dtypes.float32
 

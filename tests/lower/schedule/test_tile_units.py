@@ -18,11 +18,11 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
+from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
-from fnx.lower.target_lowerings import kernel_code
 from tests.lower import machine
 from tests.lower.schedule.test_matrix_units import bf16, matmul, stored, units_in
 
