@@ -146,13 +146,28 @@ EFFECTS: dict[str, Words] = {
 def _exported_shape(match: re.Match[str]) -> str:
     want, got = [text.replace(" ", "").split(",") for text in match.groups()[1:]]
     axis = next((i for i, (n, m) in enumerate(zip(want, got)) if n != m), 0)
+    axis = next((i for i, (n, m) in enumerate(zip(want, got)) if n.isdigit() and n != m), axis)
     kind = f"Shape mismatch for args[0].shape[{axis}] (expected same constant)" \
         if len(want) == len(got) else "Rank mismatch for args[0]"
     shapes = [f"({', '.join(dims)}{',' * (len(dims) == 1)})" for dims in (want, got)]
     return f"{kind}: expected {shapes[0]} and called with {shapes[1]}"
 
 
+_SPECIFICATION = "Input shapes do not match the polymorphic shapes specification. "
+
 COMPILED: dict[str, Words] = {
+    r"expected (\S+) as axis (\d+) of argument (\d+) with (\S+) = (\d+), got (\d+)":
+        _SPECIFICATION + r"Found inconsistency between dimension size args[\3].shape[\2] (= \6) "
+        r"and the specification '\1' (= \5).",
+    r"axis (\d+) of argument (\d+) is (\d+), which does not determine (\S+) of":
+        _SPECIFICATION + r"Division had remainder when computing the value of '\4'.",
+    r"expected one serialization of (\w+) under one name, got '(.*)' besides '(.*)' of \1":
+        r"Duplicate serialization registration for type `<class '\1'>`. Previous registration was "
+        r"with serialized_name `\3`.",
+    r"expected one serialization of (\w+) under one name, got '(.*)' besides '(.*)' of (\w+)":
+        r"Duplicate serialization registration for serialized_name `\2`. Previous registration was "
+        r"for type `<class '\4'>`.",
+
     r"was compiled for (\w+\[.*?\]) as (\S+), got (\w+\[.*?\])":
         "Argument types differ from the types for which this computation was compiled. The "
         r"mismatches are: Argument '\2' compiled with \1 and called with \3",

@@ -23,6 +23,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
+from fnx.core.array.recorded_calls import record_call
 from fnx.core.support.errors import ArgumentError, lazy_module
 from fnx.core.support.process import lazy_import
 from fnx.core.tracing.references import Ref
@@ -332,7 +333,7 @@ def pallas_call(kernel: Callable[..., Any], out_shape: Any, *, grid_spec: GridSp
 
     def call(*args: Any) -> Any:
         leaves, in_tree = tree.flatten(args)
-        ins = [asarray(x) for x in leaves]
+        arrays = ins = [asarray(x) for x in leaves]
 
         def run_on(ins_outs: Sequence[Ref], scratch: Sequence[Ref]) -> None:
             outs = out_tree.unflatten(ins_outs[len(ins):])
@@ -359,9 +360,11 @@ def pallas_call(kernel: Callable[..., Any], out_shape: Any, *, grid_spec: GridSp
                 t = t // n
             return _run(run_on, ids, spec.grid, ins, specs, *state)
         outs, _ = lax.fori_loop(0, steps, step, (outs, scratch))
-        return out_tree.unflatten([x[tuple([slice(n) for n in t.shape])]
-                                   if x.shape != tuple(t.shape) else x
-                                   for x, t in zip(outs, types)])
+        out = out_tree.unflatten([x[tuple([slice(n) for n in t.shape])]
+                                  if x.shape != tuple(t.shape) else x
+                                  for x, t in zip(outs, types)])
+        return record_call("pallas_call", lambda *xs: call(*in_tree.unflatten(xs)), call.__name__,
+                           arrays, out)
     call.__name__ = name or str(getattr(kernel, "__name__", "kernel"))
     return call
 

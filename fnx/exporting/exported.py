@@ -22,6 +22,7 @@ from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
+from fnx.core.array.recorded_calls import record_call
 from fnx.core.ir import build, ops
 from fnx.core.ir.dtypes import as_dtype
 from fnx.core.ir.uop import toposort
@@ -83,6 +84,11 @@ class DisabledSafetyCheck:
     def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
         """Return the check of calls of other code, of which graphs have none."""
         return cls(f"custom_call:{target_name}")
+
+    def is_custom_call(self) -> str | None:
+        """Return the name of the code whose calls are not checked, or None."""
+        kind, _, name = self.text.partition(":")
+        return name if kind == "custom_call" else None
 
     def __repr__(self) -> str:
         return self.text
@@ -187,7 +193,13 @@ class Exported:
         Raises:
             ArgumentError: arguments of other structure, shapes or dtypes, or another platform.
         """
-        return _call(self, args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+
+        def again(*values: Any) -> Any:
+            args, kwargs = structure.unflatten(values)
+            return _call(self, args, kwargs)
+        return record_call("call_exported", again, self.fun_name, list(map(asarray, leaves)),
+                           again(*leaves))
 
     def call_exported(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: an older name of ``call``.

@@ -10,7 +10,9 @@ from typing import Any
 
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
+from fnx.core.array.recorded_calls import record_call
 from fnx.core.support.errors import PytreeError
+from fnx.core.tracing.trace import function_name
 from fnx.transforms.custom.vmap import CallWithRules
 
 
@@ -71,4 +73,10 @@ def linear_call(fun: Callable[[Any, Any], Any], fun_transpose: Callable[[Any, An
     forward = _LinearMap(fun, residuals, n)
     forward.transpose = _LinearMap(fun_transpose, residuals, 0)
     forward.transpose.transpose, forward.transpose.result = forward, tree.structure(linear_args)
-    return forward.call(linear_args)
+    structure = tree.structure((residuals, linear_args))
+
+    def again(*args: Any) -> Any:
+        return linear_call(fun, fun_transpose, *structure.unflatten(args))
+    operands = [asarray(x) for x in tree.leaves((residuals, linear_args))]
+    return record_call("linear_call", again, function_name(fun), operands,
+                       forward.call(linear_args))
