@@ -71,7 +71,7 @@ class Instance:
     def __init__(self, rng: random.Random) -> None:
         self.b = Builder(rng, REAL, STEPS.keys(), 0)
         self.found: dict[str, UOp] = {}
-        self.shape = self.b.one(((), (3,), (1, 4), (2, 3), (2, 0)))
+        self.shape = self.b.one(((), (3,), (1, 4), (2, 3), (3, 3), (2, 0)))
         self.like: dict[str, Any] = {}
 
     def make(self, p: UPat, dtype: dtypes.DType) -> UOp:
@@ -92,6 +92,10 @@ class Instance:
         op = b.one(sorted(p.ops, key=lambda op: op.name))
         if op.kind == "elementwise":
             return self.elementwise(op, p, dtype)
+        if op is ops.EXPAND and p.src is not None and p.src[0].ops is None and self.shape:
+            repeated = b.param(dtype, (1, *self.shape[1:]))
+            self.found.setdefault(p.src[0].name, repeated)
+            return build.expand(repeated, self.shape)
         if op is ops.PAD and p.src is not None and p.src[1].name:
             self.found.setdefault(p.src[1].name, b.operand(dtype, ()))
         x = self.make(p.src[0], dtype) if p.src else b.operand(dtype, b.shape(60))
@@ -213,3 +217,14 @@ def test_sites_survive() -> None:
     finally:
         current_loc.loc = None
     assert simple(node).locs == (("user.py", 7),)
+
+
+def test_an_array_is_shifted_before_it_is_transposed() -> None:
+    """Its factors of a covariance lie in memory as the array does. A scale stays where it is."""
+    x, row = build.param(0, dtypes.float32, (5, 3)), build.param(1, dtypes.float32, (3, 1))
+    by_row = build.expand(row, (3, 5))
+    shifted = simple(build.sub(build.permute(x, (1, 0)), by_row))
+    assert shifted.op is ops.PERMUTE and shifted.src[0].op is ops.SUB
+    assert shifted.src[0].src[0] is x
+    scaled = build.mul(build.permute(x, (1, 0)), by_row)
+    assert simple(scaled) is scaled

@@ -60,3 +60,11 @@ def test_rows_are_divided_by_their_norms_where_a_panel_is_packed() -> None:
                                q @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T, 1e-4, 1e-5)
     left = fnx.jit(lambda q, x: (x / jnp.linalg.norm(x, axis=-1, keepdims=True)) @ q.T)
     assert left.lower(q, x).arena >= x.nbytes
+
+
+def test_a_covariance_of_columns_reads_the_centered_array_along_its_rows() -> None:
+    """It is written once, as the array lies in memory: nothing is transposed or packed."""
+    x = np.random.default_rng(0).standard_normal((5000, 200)).astype("float32")
+    f = fnx.jit(lambda x: jnp.cov(x, rowvar=False))
+    assert f.lower(x).arena < 1.5 * x.nbytes
+    np.testing.assert_allclose(f(x), np.cov(x, rowvar=False), rtol=1e-3, atol=1e-4)
