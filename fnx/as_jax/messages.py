@@ -146,6 +146,11 @@ _VALUES: dict[str, Words] = {
     _transform("", r"np\.\w+: "): _traced(
         "The numpy.ndarray conversion method __array__() was called on traced array with shape "
         r"\1."),
+    **{_transform("", rf"{name}\(\): "): _traced(
+        "Abstract tracer value encountered where concrete value is expected: traced array with "
+        rf"shape \1\nThe problem arose with the `{name}` function. If trying to convert the data "
+        rf"type of a value, try using `x.astype({name})` or `jnp.array(x, {name})` instead.\n")
+        for name in ("int", "float", "complex")},
     _transform(""): _traced("Abstract tracer value encountered where concrete value is expected: "
                             r"traced array with shape \1."),
     _TRACED: r"Abstract tracer value encountered where concrete value is expected: traced array "

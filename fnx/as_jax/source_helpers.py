@@ -123,6 +123,25 @@ def tuple_update(t: tuple[Any, ...], idx: int, val: Any) -> tuple[Any, ...]:
     return (*t[:idx], val, *t[idx + 1:])
 
 
+def toposort(end_nodes: Iterable[Any]) -> list[Any]:
+    """Return nodes after their ``parents``, which are in the list, too."""
+    done: dict[int, Any] = {}
+
+    def visit(node: Any) -> None:
+        waiting = [(node, iter(node.parents))]
+        while waiting:
+            current, parents = waiting[-1]
+            parent = next((p for p in parents if id(p) not in done), None)
+            if parent is None:
+                done.setdefault(id(current), current)
+                waiting.pop()
+            else:
+                waiting.append((parent, iter(parent.parents)))
+    for node in end_nodes:
+        visit(node)
+    return list(done.values())
+
+
 def stable_unique(it: Iterable[Any]) -> Iterable[Any]:
     """Return the items in the order of their first occurrences."""
     return dict.fromkeys(it).keys()

@@ -29,7 +29,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.jaxprs import evaluate, op_rows
 from fnx.jaxprs.primitive import built_in, define
-from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, aval_of
+from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, aval_of
 from fnx.jaxprs.templates import View
 from fnx.jaxprs.view import function_to_jaxpr
 from fnx.transforms.autodiff import policies
@@ -49,6 +49,8 @@ def multi_view(node: UOp) -> MultiView:
     view = _view(node, OpBodies(node)) if node.op in ops.HIGHER_ORDER else _leaf_view(node)
     view = view.replace(operands=[x for x in view.operands if not build_calls.is_token(x)])
     results = build.results(node)
+    if node.op is ops.SCAN and _counter_start(node) is not None:
+        return view, [ShapedArray((), "int32"), *results], token
     if node.op is ops.SORT:
         n = len(node.src)
         by_position = {n if i < 0 else i: x for i, x in zip(node.arg.outputs, results)}
@@ -136,10 +138,45 @@ def _build_cond(index: Any, *args: Any, branches: Sequence[ClosedJaxpr], **_: An
 def _scan(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
     consts, carries, _ = op.split([not build_calls.is_token(x) for x in op.operands])
     extra = {"checkpoint": node.arg.checkpoint} if node.arg.checkpoint else {}
-    return View(built_in("scan"), op.operands, {
+    closed, operands, start = _closed(op.bodies[0], params), op.operands, _counter_start(node)
+    if start is not None:
+        n = len(consts)
+        closed = _with_counter(closed, n)
+        operands = *operands[:n], start, *operands[n:-1]
+    return View(built_in("scan"), operands, {
         "reverse": node.arg.reverse, "length": node.arg.length,
-        "jaxpr": _closed(op.bodies[0], params), "num_consts": sum(consts),
-        "num_carry": sum(carries), "unroll": 1, **extra})
+        "jaxpr": closed, "num_consts": sum(consts),
+        "num_carry": sum(carries) + (start is not None), "unroll": 1, **extra})
+
+
+def _counter_start(node: UOp) -> UOp | None:
+    """Return the first number of a loop over numbers, ``fori_loop``, whose counter is a carry in
+    JAX; None of other loops."""
+    if op_args.FORI_LOOP not in node.arg.name or node.arg.reverse or node.arg.checkpoint:
+        return None
+    op = OpBodies(node)
+    consts, _, xs = op.split(op.operands)
+    if len(xs) != 1 or any(map(build_calls.is_token, op.operands)) or \
+            xs[0].op is not ops.ADD or xs[0].dtype is not dtypes.int32:
+        return None
+    parts = sorted(xs[0].src, key=lambda x: x.op is ops.IOTA)
+    return op_rows.literal_of(parts[0]) if parts[1].op is ops.IOTA else None
+
+
+def _with_counter(closed: ClosedJaxpr, n_consts: int) -> ClosedJaxpr:
+    """Return a body whose last argument, the counter, is the first carry; equal bodies have the
+    same."""
+    memos = memos_of(closed)
+    if _with_counter not in memos:
+        inner = closed.jaxpr
+        counter, following = inner.invars[-1], Var(ShapedArray((), "int32"))
+        one = Literal(1, ShapedArray((), "int32"))
+        step = JaxprEqn([counter, one], [following], built_in("add"), {})
+        memos[_with_counter] = ClosedJaxpr(inner.replace(
+            invars=[*inner.invars[:n_consts], counter, *inner.invars[n_consts:-1]],
+            outvars=[following, *inner.outvars], eqns=[step, *inner.eqns]), closed.consts)
+    out: ClosedJaxpr = memos[_with_counter]
+    return out
 
 
 def _build_scan(*args: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, length: int,

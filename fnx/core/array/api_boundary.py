@@ -227,7 +227,9 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
         function = "" if call.__name__.startswith("_") else call.__name__
         if loc.__class__ is tuple:
             loc = CallLocation(loc)
-            loc.function, loc.names = function, scope.region_names()
+            loc.function = function
+            if names := scope.region_names():
+                loc.names = names
         elif loc.__class__ is LineVisit:
             loc = loc.calling(function)
         current_loc.loc = loc

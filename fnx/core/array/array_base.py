@@ -267,6 +267,8 @@ class ArrayBase:
         except TracedValueError as error:
             error.set_hint(_STATEMENT_HINTS.get(_statement_keyword(error.loc), "") or
                            _ALTERNATIVES.get(what, _ALTERNATIVES["value"]))
+            if what in ("float()", "int()", "complex()"):
+                error.prefix_caller(what)
             raise
 
     def __bool__(self) -> bool:
