@@ -44,6 +44,24 @@ from fnx.core.support.errors import ArgumentError
 Self = TypeVar("Self", bound="Operators")
 
 
+def _binary(op: Op) -> Callable[[Self, Any], Self]:
+    def apply(x: Self, o: Any) -> Self:
+        return x._apply(op, x, o)
+    return apply
+
+
+def _reflected(op: Op) -> Callable[[Self, Any], Self]:
+    def apply(x: Self, o: Any) -> Self:
+        return x._apply(op, o, x)
+    return apply
+
+
+def _unary(op: Op) -> Callable[[Self], Self]:
+    def apply(x: Self) -> Self:
+        return x._apply(op, x)
+    return apply
+
+
 class Operators:
     """Arithmetic, bitwise and order operators in terms of ``_apply``; ``==`` is identity."""
 
@@ -52,92 +70,40 @@ class Operators:
     def _apply(self: Self, op: Op, *operands: Any) -> Self:
         raise NotImplementedError
 
-    def __add__(self: Self, o: Any) -> Self:
-        return self._apply(ops.ADD, self, o)
+    __add__ = _binary(ops.ADD)
+    __radd__ = _reflected(ops.ADD)
+    __sub__ = _binary(ops.SUB)
+    __rsub__ = _reflected(ops.SUB)
+    __mul__ = _binary(ops.MUL)
+    __rmul__ = _reflected(ops.MUL)
+    __truediv__ = _binary(ops.DIV)
+    __rtruediv__ = _reflected(ops.DIV)
+    __floordiv__ = _binary(ops.IDIV)
+    __rfloordiv__ = _reflected(ops.IDIV)
+    __mod__ = _binary(ops.REM)
+    __rmod__ = _reflected(ops.REM)
+    __pow__ = _binary(ops.POW)
+    __rpow__ = _reflected(ops.POW)
+    __and__ = _binary(ops.AND)
+    __rand__ = _reflected(ops.AND)
+    __or__ = _binary(ops.OR)
+    __ror__ = _reflected(ops.OR)
+    __xor__ = _binary(ops.XOR)
+    __rxor__ = _reflected(ops.XOR)
+    __lshift__ = _binary(ops.SHL)
+    __rshift__ = _binary(ops.SHR)
+    __neg__ = _unary(ops.NEG)
+    __abs__ = _unary(ops.ABS)
+    __invert__ = _unary(ops.NOT)
+    __lt__ = _binary(ops.CMPLT)
+    __le__ = _binary(ops.CMPLE)
+    __gt__ = _reflected(ops.CMPLT)
+    __ge__ = _reflected(ops.CMPLE)
 
-    def __radd__(self: Self, o: Any) -> Self:
-        return self._apply(ops.ADD, o, self)
 
-    def __sub__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SUB, self, o)
-
-    def __rsub__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SUB, o, self)
-
-    def __mul__(self: Self, o: Any) -> Self:
-        return self._apply(ops.MUL, self, o)
-
-    def __rmul__(self: Self, o: Any) -> Self:
-        return self._apply(ops.MUL, o, self)
-
-    def __truediv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.DIV, self, o)
-
-    def __rtruediv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.DIV, o, self)
-
-    def __floordiv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.IDIV, self, o)
-
-    def __rfloordiv__(self: Self, o: Any) -> Self:
-        return self._apply(ops.IDIV, o, self)
-
-    def __mod__(self: Self, o: Any) -> Self:
-        return self._apply(ops.REM, self, o)
-
-    def __rmod__(self: Self, o: Any) -> Self:
-        return self._apply(ops.REM, o, self)
-
-    def __pow__(self: Self, o: Any) -> Self:
-        return self._apply(ops.POW, self, o)
-
-    def __rpow__(self: Self, o: Any) -> Self:
-        return self._apply(ops.POW, o, self)
-
-    def __and__(self: Self, o: Any) -> Self:
-        return self._apply(ops.AND, self, o)
-
-    def __rand__(self: Self, o: Any) -> Self:
-        return self._apply(ops.AND, o, self)
-
-    def __or__(self: Self, o: Any) -> Self:
-        return self._apply(ops.OR, self, o)
-
-    def __ror__(self: Self, o: Any) -> Self:
-        return self._apply(ops.OR, o, self)
-
-    def __xor__(self: Self, o: Any) -> Self:
-        return self._apply(ops.XOR, self, o)
-
-    def __rxor__(self: Self, o: Any) -> Self:
-        return self._apply(ops.XOR, o, self)
-
-    def __lshift__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SHL, self, o)
-
-    def __rshift__(self: Self, o: Any) -> Self:
-        return self._apply(ops.SHR, self, o)
-
-    def __neg__(self: Self) -> Self:
-        return self._apply(ops.NEG, self)
-
-    def __abs__(self: Self) -> Self:
-        return self._apply(ops.ABS, self)
-
-    def __invert__(self: Self) -> Self:
-        return self._apply(ops.NOT, self)
-
-    def __lt__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLT, self, o)
-
-    def __le__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLE, self, o)
-
-    def __gt__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLT, o, self)
-
-    def __ge__(self: Self, o: Any) -> Self:
-        return self._apply(ops.CMPLE, o, self)
+for _name, _method in [(n, m) for n, m in vars(Operators).items() if n.startswith("__")]:
+    if getattr(_method, "__name__", "") == "apply":
+        _method.__name__, _method.__qualname__ = _name, f"Operators.{_name}"
 
 
 class ValueOperators(Operators):
