@@ -225,7 +225,7 @@ def test_tables_that_are_too_short_are_refused() -> None:
 
 def test_without_fused_multiply_add() -> None:
     arg = op_args.FftStep("fft", dtypes.float32, None, (8, 7), (), 0)
-    step = build_calls.fft_step_callee(UOp(ops.FFT_STEP, dtypes.void, (), arg))
+    step = build_calls.callee(UOp(ops.FFT_STEP, dtypes.void, (), arg))
     targets = [Target("cpu", fma=fma) for fma in (True, False)]
     found = [{line.op for line in emit_fft.program(step, target).src} for target in targets]
     assert [ops.MULACC in lines for lines in found] == [True, False]

@@ -283,26 +283,10 @@ def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str,
     return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), kernel_args.Exec(name, locs))
 
 
-def callback_callee(host: UOp) -> UOp:
-    """Return the callee of a CALLBACK command, which takes handle, operands and results
-    (``exec_``)."""
-    return UOp(ops.CALLBACK, dtypes.void, (), host.arg)
-
-
-def sort_callee(sort: UOp) -> UOp:
-    """Return the callee of a SORT command, which takes operands and results (``exec_``)."""
-    return UOp(ops.SORT, dtypes.void, (), sort.arg)
-
-
-def fft_step_callee(step: UOp) -> UOp:
-    """Return the callee of an FFT_STEP command, which takes the array, the table and the result
-    (``exec_``)."""
-    return UOp(ops.FFT_STEP, dtypes.void, (), step.arg)
-
-
-def linalg_callee(node: UOp) -> UOp:
-    """Return the callee of a LINALG command, which takes operands and results (``exec_``)."""
-    return UOp(ops.LINALG, dtypes.void, (), node.arg)
+def callee(call: UOp) -> UOp:
+    """Return the callee of the command of a CALLBACK (which takes handle, operands and results), a
+    SORT or a LINALG (operands and results), or an FFT_STEP (array, table and result): ``exec_``."""
+    return UOp(call.op, dtypes.void, (), call.arg)
 
 
 def linked_callee(arg: kernel_args.Linked) -> UOp:

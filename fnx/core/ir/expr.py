@@ -197,96 +197,37 @@ def as_node_function(formula: Callable[..., Expr]) -> Callable[..., UOp]:
 # ---- functions --------------------------------------------------------------------------------
 
 
-def real(z: Expr) -> Expr:
-    """Return the real part of complex numbers."""
-    return Expr(elementwise(ops.REAL, z.node))
+def _function(op: Op) -> Callable[[Expr], Expr]:
+    def apply(x: Expr) -> Expr:
+        return Expr(elementwise(op, x.node))
+    return apply
 
 
-def imag(z: Expr) -> Expr:
-    """Return the imaginary part of complex numbers."""
-    return Expr(elementwise(ops.IMAG, z.node))
+real = _function(ops.REAL)
+imag = _function(ops.IMAG)
+exp = _function(ops.EXP)
+expm1 = _function(ops.EXPM1)
+log = _function(ops.LOG)
+log1p = _function(ops.LOG1P)
+sqrt = _function(ops.SQRT)
+sin = _function(ops.SIN)
+cos = _function(ops.COS)
+tanh = _function(ops.TANH)
+arctan = _function(ops.ATAN)
+arcsin = _function(ops.ASIN)
+floor = _function(ops.FLOOR)
+ceil = _function(ops.CEIL)
+trunc = _function(ops.TRUNC)  # toward zero
+erf = _function(ops.ERF)
+erfc = _function(ops.ERFC)  # 1 - erf(x)
+lgamma = _function(ops.LGAMMA)  # log |gamma(x)|
+digamma = _function(ops.DIGAMMA)  # the derivative of lgamma
+rint = _function(ops.ROUND)  # to the nearest integer, ties to even
 
 
 def complex_number(x: Expr, y: Expr) -> Expr:
     """Return x + iy."""
     return Expr(elementwise(ops.COMPLEX, x.node, y.node))
-
-
-def exp(x: Expr) -> Expr:
-    return Expr(elementwise(ops.EXP, x.node))
-
-
-def expm1(x: Expr) -> Expr:
-    return Expr(elementwise(ops.EXPM1, x.node))
-
-
-def log(x: Expr) -> Expr:
-    return Expr(elementwise(ops.LOG, x.node))
-
-
-def log1p(x: Expr) -> Expr:
-    return Expr(elementwise(ops.LOG1P, x.node))
-
-
-def sqrt(x: Expr) -> Expr:
-    return Expr(elementwise(ops.SQRT, x.node))
-
-
-def sin(x: Expr) -> Expr:
-    return Expr(elementwise(ops.SIN, x.node))
-
-
-def cos(x: Expr) -> Expr:
-    return Expr(elementwise(ops.COS, x.node))
-
-
-def tanh(x: Expr) -> Expr:
-    return Expr(elementwise(ops.TANH, x.node))
-
-
-def arctan(x: Expr) -> Expr:
-    return Expr(elementwise(ops.ATAN, x.node))
-
-
-def arcsin(x: Expr) -> Expr:
-    return Expr(elementwise(ops.ASIN, x.node))
-
-
-def floor(x: Expr) -> Expr:
-    return Expr(elementwise(ops.FLOOR, x.node))
-
-
-def ceil(x: Expr) -> Expr:
-    return Expr(elementwise(ops.CEIL, x.node))
-
-
-def trunc(x: Expr) -> Expr:
-    """Round toward zero."""
-    return Expr(elementwise(ops.TRUNC, x.node))
-
-
-def erf(x: Expr) -> Expr:
-    return Expr(elementwise(ops.ERF, x.node))
-
-
-def erfc(x: Expr) -> Expr:
-    """Return 1 - erf(x)."""
-    return Expr(elementwise(ops.ERFC, x.node))
-
-
-def lgamma(x: Expr) -> Expr:
-    """Return log |gamma(x)|."""
-    return Expr(elementwise(ops.LGAMMA, x.node))
-
-
-def digamma(x: Expr) -> Expr:
-    """Return the derivative of lgamma."""
-    return Expr(elementwise(ops.DIGAMMA, x.node))
-
-
-def rint(x: Expr) -> Expr:
-    """Round to the nearest integer, ties to even."""
-    return Expr(elementwise(ops.ROUND, x.node))
 
 
 def isnan(x: Expr) -> Expr:

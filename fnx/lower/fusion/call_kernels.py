@@ -75,14 +75,9 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowSte
     locs = call.locs or lines_of(writes)
     if call.op is ops.CALLBACK:
         writes = writes[call.arg.effect:]
-        operands = reads[:1] + reads[1 + call.arg.effect:]
-        return KernelStep(build_calls.callback_callee(call), operands + writes, writes, None, locs)
-    if call.op is ops.SORT:
-        return KernelStep(build_calls.sort_callee(call), reads + writes, writes, None, locs)
-    if call.op is ops.FFT_STEP:
-        return KernelStep(build_calls.fft_step_callee(call), reads + writes, writes, None, locs)
-    if call.op is ops.LINALG:
-        return KernelStep(build_calls.linalg_callee(call), reads + writes, writes, None, locs)
+        reads = reads[:1] + reads[1 + call.arg.effect:]
+    if call.op in (ops.CALLBACK, ops.SORT, ops.FFT_STEP, ops.LINALG):
+        return KernelStep(build_calls.callee(call), reads + writes, writes, None, locs)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return ControlFlowStep(call, reads, writes)
     return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, locs,
