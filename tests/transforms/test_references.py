@@ -103,3 +103,17 @@ def test_a_reference_is_an_operand_of_no_function() -> None:
         fnx.jit(lambda x: x)(r)
     with pytest.raises(ArgumentError, match="from outside, too"):
         fnx.jit(lambda x: x[0] + r[0])(r)
+
+
+def test_a_custom_vjp_that_writes_its_argument() -> None:
+    @fnx.custom_vjp
+    def f(x: Any, r: Any) -> Any:
+        r[...] = x
+        return 2 * x
+
+    f.defvjp(lambda x, r: (f(x, r), None), lambda _, ct: (3 * ct, None))
+    r = fnx.new_ref(0.0)
+    assert f(3.0, r) == 6.0 and r[...] == 3.0
+    with pytest.raises(LeakedTracerError, match="expected no reference from outside"):
+        fnx.grad(f)(3.0, r)
+    assert r[...] == 3.0

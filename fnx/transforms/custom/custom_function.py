@@ -158,6 +158,8 @@ class CustomFunction(Transformed[P, R]):
     # ---- calls
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not scope.is_open() and any(isinstance(x, State) for x in tree.leaves((args, kwargs))):
+            return self._f(*args, **kwargs)  # outside of all traces nothing takes a derivative
         diff_args, fixed = self._split(_to_positional(self._f, self._name, args, kwargs))
         if not self._user_rules:
             raise RuleError(f"expected rules for {self._name}, made with {self.kind}, got "
