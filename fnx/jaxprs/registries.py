@@ -30,20 +30,24 @@ fancy_primitive_batchers: dict[Primitive, Rule] = {}
 lowerings: dict[Primitive, dict[str | None, Rule]] = {}  # by platform; None: all others
 
 
-class Zero:
-    """A tangent or cotangent that is zero, whatever the values are.
-
-    Args:
-        aval: its shape and dtype.
-    """
-
+class _WithoutValue:
     __slots__ = ("aval",)
 
     def __init__(self, aval: Any) -> None:
         self.aval = aval
 
     def __repr__(self) -> str:
-        return f"Zero({self.aval})"
+        return f"{type(self).__name__}({self.aval})"
+
+
+class Zero(_WithoutValue):
+    """A tangent or cotangent that is zero, whatever the values are.
+
+    Args:
+        aval: its shape and dtype.
+    """
+
+    __slots__ = ()
 
     def instantiate(self) -> Any:
         """Return an array of zeros."""
@@ -55,20 +59,14 @@ class Zero:
         return Zero(ShapedArray(val.shape, val.dtype))
 
 
-class UndefinedPrimal:
+class UndefinedPrimal(_WithoutValue):
     """An operand in which an equation is linear, for a transpose rule: it has no value.
 
     Args:
         aval: its shape and dtype.
     """
 
-    __slots__ = ("aval",)
-
-    def __init__(self, aval: Any) -> None:
-        self.aval = aval
-
-    def __repr__(self) -> str:
-        return f"UndefinedPrimal({self.aval})"
+    __slots__ = ()
 
 
 register_pytree_node(Zero, lambda z: ((), z.aval), lambda aval, _: Zero(aval))

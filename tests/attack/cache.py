@@ -10,7 +10,6 @@ never read, and the directory stays within its limit.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 from fnx.backends.disk import cache
 from fnx.backends.disk.cache import DiskCache
+from tests.attack.seeds import parse_limits
 
 LIMIT = 16 * 30_000
 KEYS = 200
@@ -159,13 +159,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
-    counts = attack(given.seed, given.count, seconds)
+    counts = attack(*parse_limits(__doc__))
     print(counts)
     sys.exit(bool(counts.wrong))
 

@@ -14,7 +14,6 @@ afterwards.
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import gc
 import os
@@ -37,6 +36,7 @@ from fnx.core.scope import scope
 from fnx.core.support import process
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
+from tests.attack.seeds import parse_limits
 
 _CODES = {10: "(a trace is open)", 11: "(a value of before)", 12: "(a value in flight)",
           16: "(Ctrl-C got lost)", 17: "(Ctrl-C of nobody)"}
@@ -203,14 +203,8 @@ def _reaped() -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs may ignore it
-    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
-    counts = attack(given.seed, given.count, seconds)
+    counts = attack(*parse_limits(__doc__))
     print(counts)
     sys.exit(bool(counts.wrong or counts.lost or counts.hangs))
 

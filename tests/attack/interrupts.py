@@ -12,7 +12,6 @@ files are counted.
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import gc
 import os
@@ -35,6 +34,7 @@ from fnx.core.ir.uop import current_loc, live_nodes
 from fnx.core.scope import scope
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError, DonatedError
+from tests.attack.seeds import parse_limits
 
 STEPS = 200  # of a training run, which then restarts
 HANG = 120.0  # seconds without progress
@@ -214,13 +214,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
-    counts = attack(given.seed, given.count, seconds)
+    counts = attack(*parse_limits(__doc__))
     print(counts)
     sys.exit(bool(counts.wrong or counts.lost or counts.leaks))
 

@@ -18,10 +18,8 @@ rejection samplers, which are expensive loops, are drawn rarely.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
-import resource
 import signal
 import sys
 import time
@@ -55,6 +53,7 @@ from tests.attack.agreement import (
     rounded_otherwise,
 )
 from tests.attack.calls import CALLS, VALUED
+from tests.attack.seeds import parse_limits
 from tests.attack.writer import Program, Writer, moderated, results
 from tests.helpers import same_bits
 
@@ -357,15 +356,7 @@ def attack(first: int, count: int | None, seconds: float | None, report: int = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--gigabytes", type=int, default=8, help="of addresses; above: an error")
-    given = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (given.gigabytes << 30,) * 2)
-    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
-    counts, wrong = attack(given.seed, given.count, seconds)
+    counts, wrong = attack(*parse_limits(__doc__, gigabytes=8))
     print(f"{sum(counts.values())} programs: {dict(counts)}; wrong seeds: {wrong}")
     sys.exit(bool(wrong))
 

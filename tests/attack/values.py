@@ -11,10 +11,8 @@ seconds and within the memory there is. Only a user's function may raise anythin
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import random
-import resource
 import sys
 import time
 import traceback
@@ -30,6 +28,7 @@ import fnx.numpy as jnp
 from fnx.core.support.config import override
 from tests.attack.agreement import Wrong
 from tests.attack.programs import within
+from tests.attack.seeds import parse_limits
 from tests.public import test_arguments as surface
 
 VALUES: tuple[Any, ...] = (
@@ -110,15 +109,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> tuple[Counter
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--gigabytes", type=int, default=6, help="of addresses; above: an error")
-    given = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (given.gigabytes << 30,) * 2)
-    seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
-    counts, wrong = attack(given.seed, given.count, seconds)
+    counts, wrong = attack(*parse_limits(__doc__, gigabytes=6))
     hangs = sum("not done in" in line for line in wrong)
     print(f"{sum(counts.values())} calls: {counts['taken']} taken, {counts['refused']} refused, "
           f"{len(wrong) - hangs} wrong, {hangs} hangs")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core.array import tree
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.support.errors import ArgumentError
 from fnx.experimental.sparse.base import JAXSparse
 from fnx.transforms import grad as dense_grad
@@ -132,8 +133,17 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     return call
 
 
-def _jacobian(transform: Callable[..., Any], fun: Callable[..., Any],
-              argnums: int | Sequence[int], has_aux: bool, kwargs: dict[str, Any]
+_docstr = DocTemplate(
+    fun="returns one dense array.", has_aux="whether ``fun`` returns a pair (array, aux).",
+    argnums="the arguments to differentiate by.",
+    kwargs="further arguments of the function of that name in ``fnx``.",
+    returns="A function that returns Jacobians; those by a sparse array are sparse.",
+    imports="fnx.numpy as jnp, fnx.experimental.sparse as sparse", wrap=lambda f: f)
+
+
+@_docstr.family()
+def _jacobian(transform: Callable[..., Any], /, fun: Callable[..., Any],
+              argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
               ) -> Callable[..., Any]:
     @functools.wraps(fun)
     def call(*args: Any, **named: Any) -> Any:
@@ -146,50 +156,13 @@ def _jacobian(transform: Callable[..., Any], fun: Callable[..., Any],
     return call
 
 
-def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-           **kwargs: Any) -> Callable[..., Any]:
-    """Return a function that computes the Jacobian by forward mode, at the places of sparse arrays.
-
-    Args:
-        fun: returns one dense array.
-        argnums: the arguments to differentiate by.
-        has_aux: whether ``fun`` returns a pair (array, aux).
-        kwargs: further arguments of ``fnx.jacfwd``.
-
-    Returns:
-        A function that returns Jacobians; those by a sparse array are sparse.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> M = sparse.BCOO.fromdense(jnp.asarray([[0.0, 2.0], [3.0, 0.0]]))
-    >>> print(sparse.jacfwd(lambda M: M @ jnp.ones(2))(M).data)
-    [[1. 0.]
-     [0. 1.]]
-    """
-    return _jacobian(dense_jacobian.jacfwd, fun, argnums, has_aux, kwargs)
-
-
-def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-           **kwargs: Any) -> Callable[..., Any]:
-    """Return a function that computes the Jacobian by reverse mode, at the places of sparse arrays.
-
-    Args:
-        fun: returns one dense array.
-        argnums: the arguments to differentiate by.
-        has_aux: whether ``fun`` returns a pair (array, aux).
-        kwargs: further arguments of ``fnx.jacrev``.
-
-    Returns:
-        A function that returns Jacobians; those by a sparse array are sparse.
-
-    >>> import fnx.numpy as jnp
-    >>> from fnx.experimental import sparse
-    >>> M = sparse.BCOO.fromdense(jnp.asarray([[0.0, 2.0], [3.0, 0.0]]))
-    >>> print(sparse.jacrev(lambda M: M @ jnp.ones(2))(M).data)
-    [[1. 0.]
-     [0. 1.]]
-    """
-    return _jacobian(dense_jacobian.jacrev, fun, argnums, has_aux, kwargs)
-
-
-jacobian = jacrev
+jacfwd = _jacobian(
+    dense_jacobian.jacfwd, "jacfwd",
+    "Return a function that computes the Jacobian by forward mode, at the places of sparse arrays.",
+    "sparse.jacfwd(lambda M: M @ jnp.ones(2))(sparse.BCOO.fromdense(jnp.eye(2))).data.shape",
+    "(2, 2)")
+jacobian = jacrev = _jacobian(
+    dense_jacobian.jacrev, "jacrev",
+    "Return a function that computes the Jacobian by reverse mode, at the places of sparse arrays.",
+    "sparse.jacrev(lambda M: M @ jnp.ones(2))(sparse.BCOO.fromdense(jnp.eye(2))).data.shape",
+    "(2, 2)")
