@@ -27,7 +27,7 @@ from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
 from fnx.lower.analysis.tuning import REORDERED_BYTES
 from fnx.lower.fusion.unique_results import Result
 from fnx.lower.memory.buffer_sharing import AliasPair, hoist_readers, share_buffers
-from fnx.lower.memory.free_early import allocate_late, free_early
+from fnx.lower.memory.free_early import allocate_late, free_early, take_least
 
 GetSlot = Callable[[UOp], UOp]
 
@@ -261,14 +261,13 @@ def plan_memory(launches_in: Launches) -> Launches:
     planned = _plan_memory(launches_in)
     if planned.arena < REORDERED_BYTES or any(map(_has_callbacks, launches_in.launches)):
         return planned  # the order around collectives is that of overlap_collectives.py
-    ordered = launches_in.launches
-    for reorder in (free_early, allocate_late):
-        previous = ordered
-        ordered = reorder(previous, launches_in.outs, launches_in.carried)
-        if ordered is not previous:
-            planned = min(planned, _plan_memory(launches_in.replace(launches=ordered)),
-                          key=_bytes_in_use)
-    return planned
+    launches, outs, carried = launches_in.launches, launches_in.outs, launches_in.carried
+    early = free_early(launches, outs, carried)
+    orders = [early, allocate_late(early, outs, carried), take_least(launches, outs, carried)]
+    distinct = [order for i, order in enumerate(orders)
+                if order is not launches and not any(order is other for other in orders[:i])]
+    plans = [_plan_memory(launches_in.replace(launches=order)) for order in distinct]
+    return min([planned, *plans], key=_bytes_in_use)
 
 
 def _has_callbacks(launch: LaunchKind) -> bool:

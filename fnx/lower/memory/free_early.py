@@ -9,6 +9,9 @@ In reverse, a launch that takes more memory than it frees runs right before its 
     before  k = f(x, z);  a = solve(f(x, x));  y = k @ a
     after   a = solve(f(x, x));  k = f(x, z);  y = k @ a                k is not kept during solve
 
+Where branches of a program are independent, each is completed before the next begins if always that
+launch runs, of those that may, which takes the least memory. The caller compares what is best.
+
 Results take no memory: theirs is there from the beginning. All else stays in its order, that of
 fusion/group.py, in which groups are early that write only results.
 
@@ -42,11 +45,23 @@ def free_early(launches: Sequence[LaunchT], outs: Sequence[UOp],
         carried: (result number, parameter slot): what reads the parameter comes before the result
             is written, so that this may take its memory.
     """
+    return _reordered(launches, outs, carried, least_first=False)
+
+
+def take_least(launches: Sequence[LaunchT], outs: Sequence[UOp],
+               carried: Sequence[tuple[int, int]]) -> Sequence[LaunchT]:
+    """The same, where always the launch runs next that takes the least memory, or frees the
+    most."""
+    return _reordered(launches, outs, carried, least_first=True)
+
+
+def _reordered(launches: Sequence[LaunchT], outs: Sequence[UOp],
+               carried: Sequence[tuple[int, int]], least_first: bool) -> Sequence[LaunchT]:
     steps = adjacent_launches(launches)
     uses, sizes = _temporaries(steps, outs)
     writes = [tuple(dict.fromkeys(step.writes)) for step in steps]
     return _in_order(launches, steps, _order(uses, writes, _dependences(steps, outs, carried),
-                                             sizes))
+                                             sizes, least_first))
 
 
 def allocate_late(launches: Sequence[LaunchT], outs: Sequence[UOp],
@@ -91,7 +106,8 @@ def _dependences(steps: Sequence[AdjacentLaunches[LaunchT]], outs: Sequence[UOp]
 
 
 def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
-           before: Sequence[Collection[int]], sizes: Mapping[UOp, int]) -> list[int]:
+           before: Sequence[Collection[int]], sizes: Mapping[UOp, int],
+           least_first: bool = False) -> list[int]:
     """Return the positions of steps in the order in which they run.
 
     Args:
@@ -99,6 +115,7 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
             then on, if it is the first that uses them.
         before: the earlier steps that each must follow.
         sizes: bytes of the nodes that take memory as long as steps use them.
+        least_first: whether the step that takes least runs next, not the first that may.
     """
     users: dict[UOp, set[int]] = {}
     for i, used in enumerate(uses):
@@ -117,10 +134,13 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
         takes[first] += sizes[node] if node in writes[first] else 0
     order: list[int] = []
     done: set[int] = set()
-    ready: list[tuple[int, int]] = []  # that free memory, the ones that free most first
+    # those that free memory, or all that may run; the ones that free most first
+    ready: list[tuple[int, int]] = []
 
     def offer(i: int) -> None:
-        if takes[i] >= 0 or i in done:
+        if least_first and not waits[i]:
+            heappush(ready, (takes[i], i))
+        if least_first or takes[i] >= 0 or i in done:
             return
         missing = _missing(i, before, done) if waits[i] else [i]
         if len(missing) <= MAX_MOVED_TOGETHER and (total := sum([takes[k] for k in missing])) < 0:
@@ -140,6 +160,8 @@ def _order(uses: Sequence[Collection[UOp]], writes: Sequence[Collection[UOp]],
             waits[k] -= 1
             offer(k)
 
+    for i in range(len(uses)) if least_first else ():
+        offer(i)
     for i in range(len(uses)):
         while ready:
             for k in _missing(heappop(ready)[1], before, done):

@@ -21,13 +21,13 @@ step = st.tuples(st.sets(st.sampled_from(NODES)), st.sets(st.sampled_from(NODES)
                  st.booleans())
 
 
-@given(st.lists(step, max_size=12), st.sets(st.sampled_from(NODES)))
+@given(st.lists(step, max_size=12), st.sets(st.sampled_from(NODES)), st.booleans())
 def test_the_order_keeps_dependences(drawn: list[tuple[set[UOp], set[UOp], bool]],
-                                     temporary: set[UOp]) -> None:
+                                     temporary: set[UOp], least_first: bool) -> None:
     steps = [(uses | writes, writes, effect) for uses, writes, effect in drawn]
     before = dependences(steps)
     order = _order([s[0] for s in steps], [s[1] for s in steps], before,
-                   {n: 64 * (i + 1) for i, n in enumerate(temporary)})
+                   {n: 64 * (i + 1) for i, n in enumerate(temporary)}, least_first)
     assert sorted(order) == [*range(len(steps))]
     at = {i: position for position, i in enumerate(order)}
     for i, earlier in enumerate(before):
@@ -115,3 +115,21 @@ def test_what_is_read_late_is_not_kept_during_what_comes_before() -> None:
         return np.exp(-np.sum((a[:, None] - b[None]) ** 2.0, -1))
     expected = exact(new, x) @ np.linalg.solve(exact(x, x) + 5 * np.eye(600), y)
     np.testing.assert_allclose(mean(x, y, new), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_long_branch_is_completed_before_the_next_one() -> None:
+    """Two networks and their derivatives, in any order of both: one keeps its activations at a
+    time."""
+    depth, size = 6, (10, 11)
+    nodes = [[build.param(10 * k + i, dtypes.float32, (2,)) for i in range(depth)]
+             for k in range(2)]
+    slopes = [build.param(100 + k, dtypes.float32, (2,)) for k in range(2)]
+    forward = [({*a[max(i - 1, 0):i + 1]}, {a[i]}, False) for a in nodes for i in range(depth)]
+    backward = [({a[i], slope}, {slope}, False) for a, slope in zip(nodes, slopes)
+                for i in reversed(range(depth))]
+    steps = [*forward, *backward]
+    uses, writes = [s[0] for s in steps], [s[1] for s in steps]
+    sizes = {n: size[k] for k, a in enumerate(nodes) for n in a}
+    order = _order(uses, writes, dependences(steps), sizes, least_first=True)
+    first = [*range(depth), *range(2 * depth, 3 * depth)]
+    assert order == [*first, *[i for i in range(4 * depth) if i not in first]]
