@@ -124,11 +124,11 @@ _CALLS: dict[str, Words] = {
     r"expected an array or a number, got (\w+)": _NOT_JAX,
     r"got one that was (?:donated|deleted)[^\n]*?: (\w+\[[^\]]*\])":
         r"Array has been deleted with shape=\1.",
-    r"a traced (\w+\[[^\]]*\]) that outlived its trace: (\w+) of (\S+)":
-        "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
-        r"allowing for a reference to an intermediate value with type \1 wrapped in a "
+    r"a traced (\w+\[[^\]]*\]) that outlived its trace: (\w+) of (\S+)(?: called at (\S+))?":
+        lambda m: "Encountered an unexpected tracer. A function transformed by JAX had a side "
+        f"effect, allowing for a reference to an intermediate value with type {m[1]} wrapped in a "
         "DynamicJaxprTracer to escape the scope of the transformation. The function being traced "
-        r"when the value leaked was \3 traced for \2.",
+        f"when the value leaked was {m[3]}{f' at {m[4]}' if m[4] else ''} traced for {m[2]}.",
 }
 
 _VALUES: dict[str, Words] = {
