@@ -134,7 +134,7 @@ class Instance:
 @pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.name)
 def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.MonkeyPatch) -> None:
     # Otherwise none of these graphs has enough parts.
-    monkeypatch.setattr("fnx.lower.tensor.simplify.MAX_CONCAT_PARTS", 1)
+    monkeypatch.setattr("fnx.lower.tensor.movement_rules.MAX_CONCAT_PARTS", 1)
     applied = 0
     for seed in range(6000):
         rng = random.Random(seed)
