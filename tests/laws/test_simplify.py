@@ -71,7 +71,7 @@ class Instance:
     def __init__(self, rng: random.Random) -> None:
         self.b = Builder(rng, REAL, STEPS.keys(), 0)
         self.found: dict[str, UOp] = {}
-        self.shape = self.b.one(((), (3,), (1, 4), (2, 3), (3, 3), (2, 0)))
+        self.shape = self.b.one(((), (3,), (1, 4), (3, 1), (2, 3), (3, 3), (2, 0)))
         self.like: dict[str, Any] = {}
 
     def make(self, p: UPat, dtype: dtypes.DType) -> UOp:
