@@ -171,6 +171,9 @@ CACHE_BYTES_PER_CYCLE = _number(
 REORDERED_BYTES = _number(
     "REORDERED_BYTES", 1 << 18, "bytes",
     "of intermediates from which launches run in an order that keeps fewer of them", "compile time")
+MIN_NARROWING = _number(
+    "MIN_NARROWING", 4, "elements",
+    "that a value is computed from, from which it is written for several readers", _MODEL)
 MIN_SLICE = _number(
     "MIN_SLICE", 64, "elements",
     "of an axis of a product that is computed in parts: tiles are as full as those of the whole",

@@ -65,7 +65,11 @@ from fnx.lower.fusion.group import (
     window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
-from fnx.lower.fusion.recompute_from_read import is_cheaper_from_read, is_step_from_read
+from fnx.lower.fusion.recompute_from_read import (
+    is_cheaper_from_read,
+    is_step_from_read,
+    reads_many_elements,
+)
 from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 from fnx.lower.fusion.varying_axes import long_axes, varying_axes
@@ -224,6 +228,8 @@ class Fusion:
             self._merge(list(uses))
             uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
+        if copies > 1 and reads_many_elements(node, self.cost[node]):
+            return False
         if self._recomputed.recomputes(node, uses, copies, self.contractions):
             self._compute_everywhere(node, uses)
             return True

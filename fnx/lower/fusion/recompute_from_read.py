@@ -15,8 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
-from fnx.lower.analysis.tuning import MAX_RECOMPUTED_NODES
-from fnx.lower.fusion.cost import MAX_SCALE_COST, MIN_EXPANSION, is_profitable, nbytes
+from fnx.lower.analysis.tuning import MAX_RECOMPUTED_NODES, MIN_NARROWING
+from fnx.lower.fusion.cost import (
+    MAX_NODES,
+    MAX_SCALE_COST,
+    MIN_EXPANSION,
+    RecomputeCost,
+    is_profitable,
+    nbytes,
+)
 from fnx.lower.fusion.group import (
     MEMORY,
     Group,
@@ -103,6 +110,21 @@ def is_step_from_read(node: UOp, uses: Mapping[Group, Sequence[Tokens]], is_read
     return value.op.kind == "elementwise" and value.op.cost > MAX_SCALE_COST and \
         nbytes(value) <= nbytes(node) and any(
             is_read(group, value, index) for group, (index,) in uses.items())
+
+
+def reads_many_elements(node: UOp, cost: RecomputeCost) -> bool:
+    """Whether it is far smaller than any array that it is computed from, of which it needs several
+    elements: the mean of four neighbors. Each reader would read them all."""
+    if node.op.kind != "elementwise" or not cost.loads or \
+            min(map(nbytes, cost.loads)) < MIN_NARROWING * nbytes(node):
+        return False
+    stack, seen = [node], {node}
+    while stack and len(seen) < MAX_NODES:
+        n = stack.pop()
+        stack += [s for s in n.src if s not in seen and s.op.kind in ("elementwise", "movement")]
+        seen.update(n.src)
+    slices = [n for n in seen if n.op is ops.SHRINK and nbytes(n) < nbytes(n.src[0])]
+    return len(slices) >= MIN_NARROWING
 
 
 def _expanded(node: UOp) -> UOp:

@@ -272,3 +272,19 @@ def test_a_slice_of_columns_at_a_computed_start_is_one_kernel_of_contiguous_read
     x, i = jnp.asarray(np.arange(400 * 500, dtype=np.float32).reshape(400, 500)), jnp.asarray(5)
     assert len(f.lower(x, i).kernels) == 1
     np.testing.assert_array_equal(f(x, i), x[:, 5:69])
+
+
+def test_a_mean_of_neighbors_is_written_for_several_readers() -> None:
+    """Of wavelets: the next level reads the small image of means, not the large one four times."""
+    @fnx.jit
+    def run(x: Any) -> list[Any]:
+        details = []
+        for _ in range(3):
+            low, high = (x[0::2] + x[1::2]) / 2, (x[0::2] - x[1::2]) / 2
+            details += [high[:, 0::2] + high[:, 1::2], low[:, 0::2] - low[:, 1::2]]
+            x = (low[:, 0::2] + low[:, 1::2]) / 2
+        return [x, *map(jnp.abs, details)]
+    x = np.random.default_rng(0).standard_normal((512, 512)).astype("float32")
+    assert run.lower(x).arena < 0.4 * x.nbytes
+    for got, expected in zip(run(x), run.__wrapped__(jnp.asarray(x))):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
