@@ -24,9 +24,9 @@ sort_by_network plan_fft conv_input_gradient_to_contraction push_slice_through_r
 select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel fold_transposes
 fold_comparisons one_hot_to_gather fuse_argreduce attention push_reduce_through_reshape
 split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
-promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues
-runtime_extents canonicalize choose tile split_global overlap_collectives memory commands
-loop_kernels guarded_commands'
+promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_blocks
+row_epilogues runtime_extents canonicalize choose tile split_global overlap_collectives memory
+commands loop_kernels guarded_commands'
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ from fnx.lower.fusion.unique_results import unique_results
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.fold_slices import fold_slices
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
+from fnx.lower.kernel.row_blocks import block_rows
 from fnx.lower.kernel.row_epilogues import stage_row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.unroll_columns import unroll_columns
@@ -121,6 +122,14 @@ def lift_to_kernel(run: Callable[[UOp], UOp],
         return schedule_input if kernel is schedule_input.kernel \
             else schedule_input.replace(kernel=kernel)
     return on_work
+
+
+@wraps(block_rows)
+def row_blocks(work: ScheduleInput, target: Target) -> ScheduleInput:
+    if work.fixed_lengths is not None or work.schedule is not None or target.threads > 1:
+        return work
+    kernel = block_rows(work.kernel, target)
+    return work if kernel is work.kernel else work.replace(kernel=kernel)
 
 
 @wraps(stage_rows)
@@ -298,6 +307,7 @@ KERNEL_PASSES = (
          features=SELECT_OPS),
     Pass("split_index_sets", lift_to_kernel(split_index_sets, user_written=False), "kernel",
          "kernel", features=SELECT_OPS),
+    Pass("row_blocks", row_blocks, "kernel", "kernel", features=REDUCE_OPS, takes_target=True),
     Pass("row_epilogues", row_epilogues, "kernel", "kernel", features=REDUCE_OPS),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel", takes_target=True,
          needs=lambda work: work.fixed_lengths is not None),

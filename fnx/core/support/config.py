@@ -69,7 +69,7 @@ INSTRUCTIONS = {
 # Kinds of fusion that can be disabled: by nodes (lower/fusion/disable_fusion.py), or a pass by its
 # name.
 FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "attention",
-           "fuse_loop_into_kernel", "loop_kernels", "row_epilogues", "all")
+           "fuse_loop_into_kernel", "loop_kernels", "row_blocks", "row_epilogues", "all")
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "keep 64-bit data from NumPy and Python at 64 bits"),

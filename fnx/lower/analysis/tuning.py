@@ -73,6 +73,14 @@ LONG_BODY = _number(
 MAX_PADDING = _number(
     "MAX_PADDING", 1.15, "ratio",
     "of the vectors that an unrolled loop computes to those that are not past its end", _TYPICAL)
+MIN_LONG_CODE_ELEMENTS = _number(
+    "MIN_LONG_CODE_ELEMENTS", 1 << 12, "elements",
+    "of a kernel, from which stages between its loops are worth their compilation", _TYPICAL)
+ROW_BLOCK = _number(
+    "ROW_BLOCK", 16, "rows", "that go through a chain of reductions step by step", _MODEL)
+SHORT_ROW_VECTORS = _number(
+    "SHORT_ROW_VECTORS", 16, "vectors",
+    "of a row, up to which its steps are too short to hide how long each takes", _MODEL)
 LONG_FILL_ELEMENTS = _number(
     "LONG_FILL_ELEMENTS", 1 << 14, "elements",
     "of a stage, from which vectors fill it although a block of rows is long code",

@@ -30,7 +30,7 @@ from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, substitute, topo
 from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores
-from fnx.lower.analysis.tuning import MAX_PADDING, WAYS
+from fnx.lower.analysis.tuning import MAX_PADDING, MIN_LONG_CODE_ELEMENTS, WAYS
 from fnx.lower.analysis.workload import extent, is_static, itemsize
 from fnx.lower.schedule.statement_cost import UNROLL
 
@@ -51,7 +51,8 @@ def repeat_row_operands(kernel: UOp, target: Target) -> UOp:
     nodes = toposort(kernel.src)
     lanes = target.vector_lanes(itemsize(nodes))
     rows = _repeats(extent(i), extent(j), lanes, target.l1 // WAYS // max(4, itemsize(nodes)))
-    if not rows or any(n.op in _UNSUPPORTED for n in nodes):
+    if not rows or extent(i) * extent(j) < MIN_LONG_CODE_ELEMENTS or \
+            any(n.op in _UNSUPPORTED for n in nodes):
         return kernel
     repeated = _row_values(nodes, i, j)
     return _repeat(kernel, repeated, (i, j), rows) if repeated else kernel

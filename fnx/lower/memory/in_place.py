@@ -57,10 +57,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr
 from fnx.core.ir.index_arrays import broadcast_indices, index_range
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp, rebuild_results, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, substitute, toposort
+from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.rewriting.symbolic import simplify
 from fnx.core.support.range_kinds import ID_KINDS, PARALLEL_KINDS
@@ -161,8 +163,21 @@ def _same_dims(store: UOp, load: UOp) -> list[int]:
 
 def _is_row(store: UOp, load: UOp, loops: frozenset[UOp]) -> bool:
     """Whether other iterations of some loops write elsewhere than a LOAD reads in one."""
-    indices = accessors.indices(store)
-    return loops <= determined_ranges([indices[i] for i in _same_dims(store, load)])
+    blocks = [_block(a, loops) for a, b in zip(accessors.indices(store), accessors.indices(load))
+              if _block(a, loops) is _block(b, loops)]
+    return loops <= determined_ranges(blocks)
+
+
+def _block(index: UOp, loops: frozenset[UOp]) -> UOp:
+    """Return the first index that inner loops make in an iteration of some loops, if they stay
+    below that of the next: 16*i of 16*i + r for r < 16. Else the index itself."""
+    inner = index.ranges - loops
+    first, = substitute([index], dict.fromkeys(inner, build.index_const(0)))
+    lowest, last = symbolic.bounds(symbolic.simplify((Expr(index) - Expr(first)).node))
+    steps = [symbolic.coefficient(first, r) for r in index.ranges & loops]
+    is_block = inner and steps and lowest == 0 and all(
+        isinstance(n, int) and n > last for n in steps)
+    return simplify(first if is_block else index)
 
 
 def copied_slots(kernel: UOp) -> tuple[int, int] | None:

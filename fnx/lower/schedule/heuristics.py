@@ -147,7 +147,7 @@ class LoopPlan:
         row = self._rows()
         if row is not None:
             return self._interleave_rows(row)
-        vectors = self._vector_ranges()
+        vectors = self.vector_ranges()
         self.unroll_and_jam = self._find_unroll_and_jam(vectors)
         blocked_ranges = self._strided_ranges(vectors)
         self.transposed_operands = self._transposed_operands(vectors)
@@ -199,7 +199,7 @@ class LoopPlan:
 
     # ---- lanes
 
-    def _vector_ranges(self) -> list[UOp]:
+    def vector_ranges(self) -> list[UOp]:
         """Choose the vectorized ranges: one outer range for all statements, or one for each
         statement."""
         separate, cost = self._per_statement()

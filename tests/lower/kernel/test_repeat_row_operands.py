@@ -68,7 +68,7 @@ def test_values_stay(name: str, n: int, c: int, seed: int) -> None:
 @pytest.mark.parametrize("c", [3, 10, 50, 100])
 def test_lanes_run_on_past_the_ends_of_rows(name: str, c: int, target: Any) -> None:
     """No store of results is masked by the end of a row."""
-    xs = operands(640 + (name == "slice"), c, 0)
+    xs = operands(1920 + (name == "slice"), c, 0)
     *_, kernel = tiled_kernels(fnx.jit(PROGRAMS[name]).lower(*xs).simplified, target)
     if c % target.vector_lanes(4):
         assert any(n.op is ops.STAGE for n in toposort(kernel.src))
