@@ -72,8 +72,8 @@ def is_map(group: Group) -> bool:
 def splits_rows(node: UOp, group: Group, costs: Costs, varies: Varying, lane_bytes: int) -> bool:
     """Whether a node at the index of a map is faster in a kernel of its own: because it would
     split the one row of the map, or because the map has rows and the node alone has not."""
-    if node.op.kind != "elementwise" or not is_map(group):
-        return False
+    if node.op.kind != "elementwise" or not is_map(group) or costs[node].reduces:
+        return False  # a row with its reductions may join the group
     length = row_length(node, varies)
     if group.has_one_row:
         return bool(length) and _gains(node, length, group.work, lane_bytes)
