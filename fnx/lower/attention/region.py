@@ -21,7 +21,7 @@ from fnx.lower.analysis.workload import may_be_product, two_factors
 from fnx.lower.attention.expression import VIEW_OPS, IndexWalk
 from fnx.lower.fusion import cost
 from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, identity_index
-from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
+from fnx.lower.fusion.placement import PROLOGUE_WEIGHT
 from fnx.lower.fusion.varying_axes import varying_axes
 from fnx.lower.loops.scalarize import NotFusable
 

@@ -56,7 +56,6 @@ from fnx.lower.fusion.group import (
     gather_source,
     is_effect_token,
     is_misaligned,
-    loops_of,
     memory_of,
     overlaps,
     read_through,
@@ -65,6 +64,7 @@ from fnx.lower.fusion.group import (
     window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
+from fnx.lower.fusion.placement import MAX_RECOMPUTES, fits, may_repeat
 from fnx.lower.fusion.recompute_from_read import (
     is_cheaper_from_read,
     is_step_from_read,
@@ -75,8 +75,6 @@ from fnx.lower.fusion.scatter_hazards import hazard_operands
 from fnx.lower.fusion.varying_axes import long_axes, varying_axes
 
 MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
-MAX_RECOMPUTES = 4  # times a cheap value is recomputed
-PROLOGUE_WEIGHT = 6  # cost of the elementwise ops fused into an operand of a contraction
 _CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
 Uses = dict[Group, list[Tokens]]  # the indices at which groups read a node
 
@@ -240,12 +238,12 @@ class Fusion:
             return True
         if copies == 1:
             (group, (index,)), = uses.items()
-            pays = self._fits(node, group, index)
+            pays = fits(node, group, index, self)
         else:
             elementwise = node.op.kind == "elementwise"
             pays = copies <= MAX_RECOMPUTES and (
                 elementwise and cost.is_cheap(self.cost[node]) and all(
-                    self._may_repeat(node, g, i) if g.contraction is None else
+                    may_repeat(node, g, i, self) if g.contraction is None else
                     prologues.is_profitable(node, g, i, self.varies)
                     for g, indices in uses.items() for i in indices) or node.op is ops.GATHER) \
                 and not (len(uses) > 1 and cost.narrows_reductions(node, self.cost[node]))
@@ -253,7 +251,7 @@ class Fusion:
                 (group, indices), = uses.items()
                 pays = copies <= MAX_RECOMPUTES and \
                     cost.is_cheap_in_rows(node, group, indices, self.cost) and \
-                    all(self._may_repeat(node, group, index) for index in indices)
+                    all(may_repeat(node, group, index, self) for index in indices)
                 if not pays:
                     return self._stage(node, group, indices)
         if pays:
@@ -269,67 +267,6 @@ class Fusion:
         for group, indices in uses.items():
             for index in indices:
                 self._add(node, group, index)
-
-    def _fits(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether a node that is read once may be computed where it is read."""
-        if are_full((group,), node.op.cost) and not (
-                node.op.kind == "elementwise" and cost.is_cheap(self.cost[node])):
-            group.overflow.append(node)
-            return False
-        if group.scatter is not None and node.op is ops.REDUCE:
-            return False
-        if node.op is ops.REDUCE:
-            if node in self.contractions:
-                return group.covers(index) and group.contraction is None \
-                    and not group.reduces and not group.stages \
-                    and not epilogues.wastes_lanes(node, group.work)
-            return group.contraction is None and cost.can_reduce_in(group, node, index) and \
-                not cost.reads_across(node, group, self.contractions) and \
-                not cost.makes_columns(node, group, index) and \
-                not partial_vectors.separates_columns(
-                    node, group, index, self.cost, self.lane_bytes) and \
-                not self._keeps_contraction_out(node, group)
-        if group.is_own(index):
-            return not partial_vectors.splits_rows(
-                node, group, self.cost, self.varies, self.lane_bytes) and not (
-                group.contraction is not None and
-                epilogues.wastes_lanes_on(node, group.contraction, self.cost))
-        if group.is_row(index) or group.can_be_row(index) and self.cost[node].reduces:
-            return group.contraction is not None or not cost.wastes_lanes_in_rows(
-                node, group.row_length(index), self.cost, self.contractions)
-        if group.contraction is not None and loops_of(index).issuperset(group.own_index):
-            return True  # the contraction itself, not one of its factors
-        scales = prologues.broadcast_reductions(node, group, index, self.cost)
-        if scales and not is_misaligned(index) and not overlaps(index) and \
-                prologues.is_profitable(node, group, index, self.varies):
-            self.materialized.update(scales)
-            return True
-        if is_misaligned(index) or cost.needs_rows(node, group, index, self.cost):
-            return False
-        if group.contraction is not None and node.op is ops.GATHER:
-            return False
-        if group.contraction is not None or overlaps(index):
-            return self.cost[node].weight <= PROLOGUE_WEIGHT and (
-                group.contraction is None or
-                prologues.is_profitable(node, group, index, self.varies))
-        return self._may_repeat(node, group, index)
-
-    def _keeps_contraction_out(self, node: UOp, group: Group) -> bool:
-        """Whether a reduction in a group saves less memory traffic than the contraction that the
-        group could compute instead."""
-        contraction = epilogues.awaited_contraction(group, self.epilogue_of)
-        if contraction is None or epilogues.wastes_lanes(contraction, group.work):
-            return False
-        shared = epilogues.shared_operands(node, self.readers)
-        return sum(map(cost.nbytes, [node, node, *shared])) <= 2 * cost.nbytes(contraction)
-
-    def _may_repeat(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether the loops around an index compute a value at most a few times, or faster than
-        they would read it."""
-        copies = group.recompute_count(index, self.reduction_loops.outer)
-        value = self.cost[node]
-        weight = value.weight - (not value.loads)  # it takes no LOAD, as that of a buffer does
-        return copies <= MAX_RECOMPUTES or cost.is_profitable(node, weight, copies, 1)
 
     def _may_merge(self, uses: Uses) -> bool:
         """Whether all groups read it at their own index over the same loops, and none depends on
@@ -476,7 +413,7 @@ class Fusion:
         waiting = map(self._find, self._waiters.get(node, ()))
         index = identity_index(node.shape)
         is_same_index = (same_key, index) in group.roots and group.is_own(index)
-        return group if is_same_index and not group.is_fixed and self._fits(node, group, index) \
+        return group if is_same_index and not group.is_fixed and fits(node, group, index, self) \
             and not reads_any([group], {*uses, *waiting}) else None
 
     def _may_join(self, node: UOp, group: Group, uses: Uses) -> bool:
@@ -489,7 +426,7 @@ class Fusion:
         if not (group.is_own(index) or group.contraction is None and group.can_be_row(index)):
             return False
         waiting = map(self._find, self._waiters.get(node, ()))
-        return self._fits(node, group, index) and not reads_any([group], {*uses, *waiting})
+        return fits(node, group, index, self) and not reads_any([group], {*uses, *waiting})
 
     def _write(self, node: UOp, group: Group, readers: Iterable[Group]) -> None:
         """Record that ``group`` writes the buffer of ``node``, and that others read it."""

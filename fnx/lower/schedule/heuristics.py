@@ -37,8 +37,7 @@ from fnx.lower.analysis.workload import (
     trip_count,
     volume,
 )
-from fnx.lower.emit.shuffles import MAX_STRIDE
-from fnx.lower.schedule import contraction, contraction_tiling
+from fnx.lower.schedule import contraction, contraction_tiling, transposed_blocks
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
@@ -58,9 +57,6 @@ from fnx.lower.schedule.unroll_and_jam import UnrollAndJam, find_unroll_and_jam
 _MIN_PARALLEL_WORK = 1 << 16
 _UNKNOWN_WORK = 1 << 62  # assumed work if a length is unknown
 _SCATTER_PASSES = 4  # of a scatter over its index range, each for a part of the elements of a row
-_STRIP_BLOCKS = 4, 32  # adjacent blocks: 256 bytes to 2 KB of each row are read in turn
-_STRIPS_PER_PROCESSOR = 4  # strips for each processor; at least two processors are assumed
-_MIN_STRIP_EXTENT = 512  # smallest extent that is cut into strips
 _PROCESSORS = 4  # that should have even shares of columns that are read more than once
 _CHAIN_TERMS = 64  # terms of a sum per accumulator
 
@@ -149,8 +145,8 @@ class LoopPlan:
             return self._interleave_rows(row)
         vectors = self.vector_ranges()
         self.unroll_and_jam = self._find_unroll_and_jam(vectors)
-        blocked_ranges = self._strided_ranges(vectors)
-        self.transposed_operands = self._transposed_operands(vectors)
+        blocked_ranges = transposed_blocks.strided_ranges(self, vectors)
+        self.transposed_operands = transposed_blocks.transposed_operands(self, vectors)
         parallel_range = self._parallel_range(vectors, blocked_ranges)
         multi_row = None if blocked_ranges else self._multi_row_range(vectors)
         for r in self.ranges:
@@ -163,11 +159,11 @@ class LoopPlan:
             elif r in self.unrolled and r is not parallel_range and r not in blocked_ranges:
                 self._unroll_fully(r)
             elif r in blocked_ranges:
-                self._block(r, vectors)
+                transposed_blocks.block(self, r, vectors)
             elif multi_row is not None and r is multi_row[0]:
                 self._unroll_rows(r, r is parallel_range, multi_row[1])
             elif r is parallel_range and is_static(r) and (chunk := self._chunk_size(r)) > 1:
-                self._split_loop(r, chunk, "p", "c")
+                self.split_loop(r, chunk, "p", "c")
         self._order(parallel_range, blocked_ranges)
         return self.steps
 
@@ -378,68 +374,7 @@ class LoopPlan:
                        tiling.unroll(f"{name}_u")]
         self.parts[r] = (loops, [f"{name}_u"])
 
-    # ---- transposed reads
-
-    def _strided_ranges(self, vectors: Sequence[UOp]) -> list[UOp]:
-        """Return the contiguous ranges of accesses whose lanes are strided."""
-        ranges: list[UOp] = []
-        for s in self.statements:
-            lane = next((v for v in vectors if v in s.own_ranges), None)
-            for n in s.nodes:
-                if lane is None or n.op not in (ops.LOAD, ops.STORE) \
-                        or stride(n, lane) in (0, 1):
-                    continue
-                ranges += [r for r in s.own_ranges if r is not lane and stride(n, r) == 1
-                           and extent(r) > MAX_STRIDE and r not in self.ordered and r not in ranges]
-        return ranges if ranges and self._block_side() else []
-
-    def _block_side(self) -> int:
-        """Return the side of a transposed block; 0 for none."""
-        return self.knob("block_side", BLOCK_SIDE, lambda: (2 * BLOCK_SIDE, BLOCK_SIDE // 2, 0))
-
-    def _transposed_operands(self, vectors: Sequence[UOp]) -> list[int]:
-        """Return the operands that a map reads across its lanes: their blocks are transposed
-        first."""
-        if len(self.statements) > 1:
-            return []
-        statement, = self.statements
-        return sorted({accessors.buffer(n).arg.slot for n in statement.nodes for r in vectors
-                       if statement.transposes_load(n, r, self.lane_count(r))})
-
-    def _block(self, r: UOp, vectors: Sequence[UOp]) -> None:
-        """Block r: as an innermost loop, or unrolled if registers hold the block."""
-        statement, lane, store = self.statements[0], vectors[0], self.stores[0]
-        lanes = self.lane_count(lane)
-        if self.transposed_operands:
-            name, strip_blocks = name_of(r), self._strip_blocks(extent(r))
-            self._split_loop(r, BLOCK_SIDE * strip_blocks, "o", "s" if strip_blocks > 1 else "b")
-            if strip_blocks > 1:
-                self.steps.append(tiling.split(f"{name}_s", BLOCK_SIDE, f"{name}_n", f"{name}_b"))
-                self.trip_counts |= {f"{name}_n": strip_blocks, f"{name}_b": BLOCK_SIDE}
-                self.parts[r] = ([f"{name}_o", f"{name}_n", f"{name}_b"], [])
-            return
-        if len(self.statements) > 1 or abs(stride(store, lane)) <= 1 \
-                or not statement.transposes_store(store, lane, lanes):
-            self._split_loop(r, self._block_side(), "o", "b")
-            return
-        self._split_loop(r, min(self._block_side(), lanes), "o", "b")
-        outer, inner = self.parts[r][0]
-        self.steps.append(tiling.unroll(inner))
-        self.parts[r] = ([outer], [inner])
-
-    def _strip_blocks(self, columns: int) -> int:
-        """Return the number of adjacent blocks per strip. Hardware prefetch favors long runs of
-        each row, so strips are as long as they divide the columns evenly and leave some for all
-        processors."""
-        if columns < _MIN_STRIP_EXTENT:
-            return 1
-        min_blocks, max_blocks = _STRIP_BLOCKS
-        fitting = columns // (BLOCK_SIDE * _STRIPS_PER_PROCESSOR * max(2, self.target.cores))
-        strips = [n for n in (min_blocks << i for i in range(max_blocks.bit_length()))
-                  if n <= min(fitting, max_blocks) and columns % (BLOCK_SIDE * n) == 0]
-        return max(strips, default=min_blocks)
-
-    def _split_loop(self, r: UOp, factor: int, outer: str, inner: str) -> None:
+    def split_loop(self, r: UOp, factor: int, outer: str, inner: str) -> None:
         """Split a range in two; the loop names end in ``outer`` and ``inner``."""
         name = name_of(r)
         loops = [f"{name}_{outer}", f"{name}_{inner}"]

@@ -24,7 +24,7 @@ import math
 from fnx.core.ir import build, ops
 from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.rewriting.rewrite import underlying_const
-from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
+from fnx.lower.fusion.placement import PROLOGUE_WEIGHT
 
 
 def push_reduce_through_reshape(fn: UOp) -> UOp:

@@ -1,0 +1,99 @@
+"""Placement: whether a node may be computed in the one group that reads it.
+
+    y = relu(x @ w + b) * s    each op fits the group of its reader; the product is the contraction
+    z = (x @ w) @ v            x @ w does not: the other product is the contraction of that group
+
+kernelize.py asks in its walk, when all readers of the node are placed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.fusion import cost, epilogues, partial_vectors, prologues
+from fnx.lower.fusion.group import Group, are_full, is_misaligned, loops_of, overlaps
+from fnx.lower.fusion.index_tokens import Tokens
+from fnx.lower.fusion.reduction_loops import ReductionLoops
+
+MAX_RECOMPUTES = 4  # times a cheap value is recomputed
+PROLOGUE_WEIGHT = 6  # cost of the elementwise ops fused into an operand of a contraction
+
+
+class GraphCosts(Protocol):
+    """What is known of the nodes of a FUNCTION: the attributes of kernelize.Fusion that placement
+    needs."""
+
+    cost: dict[UOp, cost.RecomputeCost]
+    varies: dict[UOp, int]
+    contractions: set[UOp]
+    materialized: set[UOp]
+    readers: dict[UOp, list[UOp]]
+    epilogue_of: dict[UOp, UOp]
+    reduction_loops: ReductionLoops
+    lane_bytes: int
+
+
+def fits(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
+    """Whether a node that is read once may be computed where it is read."""
+    if are_full((group,), node.op.cost) and not (
+            node.op.kind == "elementwise" and cost.is_cheap(costs.cost[node])):
+        group.overflow.append(node)
+        return False
+    if group.scatter is not None and node.op is ops.REDUCE:
+        return False
+    if node.op is ops.REDUCE:
+        if node in costs.contractions:
+            return group.covers(index) and group.contraction is None \
+                and not group.reduces and not group.stages \
+                and not epilogues.wastes_lanes(node, group.work)
+        return group.contraction is None and cost.can_reduce_in(group, node, index) and \
+            not cost.reads_across(node, group, costs.contractions) and \
+            not cost.makes_columns(node, group, index) and \
+            not partial_vectors.separates_columns(
+                node, group, index, costs.cost, costs.lane_bytes) and \
+            not _keeps_contraction_out(node, group, costs)
+    if group.is_own(index):
+        return not partial_vectors.splits_rows(
+            node, group, costs.cost, costs.varies, costs.lane_bytes) and not (
+            group.contraction is not None and
+            epilogues.wastes_lanes_on(node, group.contraction, costs.cost))
+    if group.is_row(index) or group.can_be_row(index) and costs.cost[node].reduces:
+        return group.contraction is not None or not cost.wastes_lanes_in_rows(
+            node, group.row_length(index), costs.cost, costs.contractions)
+    if group.contraction is not None and loops_of(index).issuperset(group.own_index):
+        return True  # the contraction itself, not one of its factors
+    scales = prologues.broadcast_reductions(node, group, index, costs.cost)
+    if scales and not is_misaligned(index) and not overlaps(index) and \
+            prologues.is_profitable(node, group, index, costs.varies):
+        costs.materialized.update(scales)
+        return True
+    if is_misaligned(index) or cost.needs_rows(node, group, index, costs.cost):
+        return False
+    if group.contraction is not None and node.op is ops.GATHER:
+        return False
+    if group.contraction is not None or overlaps(index):
+        return costs.cost[node].weight <= PROLOGUE_WEIGHT and (
+            group.contraction is None or
+            prologues.is_profitable(node, group, index, costs.varies))
+    return may_repeat(node, group, index, costs)
+
+
+def _keeps_contraction_out(node: UOp, group: Group, costs: GraphCosts) -> bool:
+    """Whether a reduction in a group saves less memory traffic than the contraction that the
+    group could compute instead."""
+    contraction = epilogues.awaited_contraction(group, costs.epilogue_of)
+    if contraction is None or epilogues.wastes_lanes(contraction, group.work):
+        return False
+    shared = epilogues.shared_operands(node, costs.readers)
+    return sum(map(cost.nbytes, [node, node, *shared])) <= 2 * cost.nbytes(contraction)
+
+
+def may_repeat(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
+    """Whether the loops around an index compute a value at most a few times, or faster than
+    they would read it."""
+    copies = group.recompute_count(index, costs.reduction_loops.outer)
+    value = costs.cost[node]
+    weight = value.weight - (not value.loads)  # it takes no LOAD, as that of a buffer does
+    return copies <= MAX_RECOMPUTES or cost.is_profitable(node, weight, copies, 1)
