@@ -5,7 +5,7 @@ pattern occurs in its message or hint. The first such row counts. ``tests/machin
 compares them with JAX.
 
 >>> words_of_jax("while_loop: expected f to return a bool scalar, got float32[]")
-'cond_fun must return a boolean scalar, but got output type(s) [float32[]].'
+'cond_fun must return a boolean scalar, but got output type(s) [ShapedArray(float32[])].'
 """
 
 from __future__ import annotations

@@ -314,7 +314,5 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: An
     if not branches:
         raise ArgumentError("expected branches, got none", hint="pass at least one function")
     index_value = _branches.branch_number(index, len(branches))
-    if len(branches) == 1:
-        return branches[0](*_merge_operands(operands, operand))
     result: Y = _branch(index_value, tuple(branches), _merge_operands(operands, operand), "switch")
     return result

@@ -10,7 +10,7 @@ terms (docs/units.md names the manual), in 32-bit registers of two terms: thread
 registers t and t + 4 of rows g and g + 8 of a, and of column g of b, and of the result columns
 2 * t and 2 * t + 1 of rows g and g + 8. In registers, the layout of the other types is the same.
 
->>> from fnx.core.ir import dtypes
+>>> from fnx.core.ir import build_kernel_loops, dtypes
 >>> g, t = build.range_(8, 0, "THREAD"), build.range_(4, 1, "THREAD")
 >>> mi, nj, w = build.range_(2, 2, "UNROLL"), build.range_(2, 3, "UNROLL"), build.range_(8, 4)
 >>> row, column = Expr(mi) * 8 + Expr(g), Expr(t) * 2 + Expr(nj)

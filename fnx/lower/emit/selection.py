@@ -31,6 +31,7 @@ Best = tuple[UOp, UOp]  # vectors of keys, and of indices
 def program(sort: UOp, vectors: bool = True) -> UOp:
     """Return the PROGRAM of a selection over a part of its rows.
 
+    >>> from fnx.core.ir import op_args
     >>> arg = op_args.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,), selects="least", count=3)
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
     PROGRAM

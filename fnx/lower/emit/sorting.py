@@ -37,6 +37,7 @@ _RADIX = 256
 def program(sort: UOp, vectors: bool = True) -> UOp:
     """Return the PROGRAM of a SORT over a part of its rows. Without vectors nothing is ranked.
 
+    >>> from fnx.core.ir import op_args
     >>> arg = op_args.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,))
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
     PROGRAM

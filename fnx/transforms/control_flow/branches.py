@@ -24,6 +24,7 @@ from fnx.core.support.errors import (
     PytreeError,
     ShapeError,
 )
+from fnx.core.tracing.trace import inline_function
 from fnx.transforms.control_flow import uniform_control_flow
 from fnx.transforms.control_flow.bodies import (
     Body,
@@ -55,7 +56,9 @@ def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequenc
         captures.append(scope.current_token())
     args = [*captures, *[x._node for x in leaves]]
     axes = uniform_control_flow.collective_axes(functions)
-    if axes and which.op is not ops.CONST:
+    if len(functions) == 1:  # as in JAX, no branch is in the graph
+        outs = inline_function(functions[0], args)
+    elif axes and which.op is not ops.CONST:
         outs = uniform_control_flow.cond(functions, which, args,
                                          len(captures) - 1 if effects else None, axes)
     else:
