@@ -64,7 +64,7 @@ from fnx.lower.fusion.group import (
     window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
-from fnx.lower.fusion.placement import MAX_RECOMPUTES, fits, may_repeat
+from fnx.lower.fusion.placement import MAX_RECOMPUTES, fits, gathers_again, may_repeat
 from fnx.lower.fusion.recompute_from_read import (
     is_cheaper_from_read,
     is_step_from_read,
@@ -199,10 +199,14 @@ class Fusion:
     def _needs_buffer(self, node: UOp, uses: Uses) -> bool:
         """Whether the node should be materialized because a contraction or reduction reads padded
         windows or concatenated rows: from memory these need no conditions and divisions; or because
-        it reads strided windows, whose neighbors become contiguous."""
+        it reads strided windows, or a diagonal again and again, whose neighbors become
+        contiguous."""
         if self.varies[node] != long_axes(node.shape):
             return False
         readers = [(g, i) for g, indices in self._resolved(uses).items() for i in indices]
+        if any(gathers_again(node, g, i, self) for g, i in readers):
+            self.materialized.add(node)  # in a kernel of its own, not of the group that reads it
+            return True
         return node.op in _CONDITIONAL_OPS and any(
             g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
             node.op is ops.CONCAT and concat_in_place.should_materialize(node, g, i) or

@@ -8,13 +8,21 @@ kernelize.py asks in its walk, when all readers of the node are placed.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.tuning import KERNEL_CYCLES, STRIDED_COST
 from fnx.lower.fusion import cost, epilogues, partial_vectors, prologues
 from fnx.lower.fusion.group import Group, are_full, is_misaligned, loops_of, overlaps
-from fnx.lower.fusion.index_tokens import Tokens
+from fnx.lower.fusion.index_tokens import (
+    Tokens,
+    identity_index,
+    shift,
+    source_index,
+    squeeze,
+)
 from fnx.lower.fusion.reduction_loops import ReductionLoops
 
 MAX_RECOMPUTES = 4  # times a cheap value is recomputed
@@ -97,3 +105,23 @@ def may_repeat(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> boo
     value = costs.cost[node]
     weight = value.weight - (not value.loads)  # it takes no LOAD, as that of a buffer does
     return copies <= MAX_RECOMPUTES or cost.is_profitable(node, weight, copies, 1)
+
+
+def gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
+    """Whether a group would read a vector whose elements are apart in memory, such as a diagonal,
+    again and again, and a copy of it costs less."""
+    axis = squeeze(identity_index(node.shape))
+    read = math.prod([group.space[t] for t in loops_of(index) if t < len(group.space)])
+    if len(axis) != 1 or group.contraction is not None or read != math.prod(node.shape):
+        return False
+    copies = group.recompute_count(index, costs.reduction_loops.outer)
+    if copies <= MAX_RECOMPUTES or read * copies * STRIDED_COST[ops.LOAD] <= \
+            KERNEL_CYCLES + 2 * cost.transfer_cycles(node):
+        return False
+    at: Tokens = identity_index(node.shape)
+    n = node
+    while n.op.kind == "movement" and n.op is not ops.CONCAT:
+        at, n = source_index(n, 0, at), n.src[0]
+    last, = squeeze(at)[-1:] or axis
+    is_contiguous = shift(last, 0)[:2] == shift(axis[0], 0)[:2]
+    return n.op.kind != "elementwise" and not is_contiguous

@@ -1,0 +1,39 @@
+"""Vectors that are read again and again are copied first if their elements are apart in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+
+PROGRAMS: dict[str, tuple[Any, int]] = {
+    "diagonal": (lambda m, x: x - m.diag(m.diagonal(x)), 2),
+    "column": (lambda m, x: x * x[:, 3], 2),
+    "steps": (lambda m, x: x[:, :100] + x[5, ::4][:100], 2),
+    "backwards": (lambda m, x: x + x[7, ::-1], 2),
+    "row": (lambda m, x: x * x[3], 1),
+    "part of a row": (lambda m, x: x[:, :100] + x[3, 8:108], 1),
+    "along the column": (lambda m, x: x - x[:, 2:3], 1),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_vectors_apart_in_memory(name: str) -> None:
+    f, kernels = PROGRAMS[name]
+    x = np.random.default_rng(0).standard_normal((400, 400)).astype(np.float32)
+    jitted = fnx.jit(lambda x: f(jnp, x))
+    np.testing.assert_allclose(np.asarray(jitted(x)), f(np, x), rtol=1e-6)
+    assert len(list(jitted.lower(x).kernels)) == kernels
+
+
+@pytest.mark.parametrize("name", ["diagonal", "column", "backwards", "row"])
+def test_short_ones_are_read_where_they_are(name: str) -> None:
+    f, _ = PROGRAMS[name]
+    x = np.arange(256, dtype=np.float32).reshape(16, 16)
+    jitted = fnx.jit(lambda x: f(jnp, x))
+    np.testing.assert_allclose(np.asarray(jitted(x)), f(np, x), rtol=1e-6)
+    assert len(list(jitted.lower(x).kernels)) == 1
