@@ -50,20 +50,25 @@ class ColumnLoads:
     def block(self, load: UOp, instance: Instance) -> Sequence[Column]:
         """Return the columns of the block that a LOAD is part of; none: it is gathered."""
         lanes = self.expansions[load.ranges].lanes
-        if self._stride(load) is None:
+        if self._stride(load) is None or self.unproven(load.src[1:], instance):
             return ()
         if self._groups is None:
             self._groups = self._all_groups()
         key, offset = self._position(load, instance)
         columns = self._groups[key]
-        start = offset if self._is_loaded(columns, offset) else offset + 1
-        end = start
-        while self._is_loaded(columns, start - 1):
+
+        def is_loaded(at: int) -> bool:
+            return at == offset or self._is_loaded(columns, at)
+
+        start = end = offset
+        while is_loaded(start - 1):
             start -= 1
-        while self._is_loaded(columns, end):
+        while is_loaded(end):
             end += 1
         start = max(start, min(offset - (offset - start) % lanes, end - lanes))
-        block = [columns[i] for i in range(start, min(end, start + lanes))]
+        # another LOAD may read the same element: x[l, j] at j = 1, and x[l, j + 1] at j = 0
+        block = [Column(load, instance) if i == offset else columns[i]
+                 for i in range(start, min(end, start + lanes))]
         return block if len(block) > lanes.bit_length() else ()
 
     def _is_loaded(self, columns: _Columns, offset: int) -> bool:

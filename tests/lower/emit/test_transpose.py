@@ -117,6 +117,31 @@ def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, tr
 
 
 @settings(deadline=None, max_examples=40)
+@given(rows=st.integers(1, 40), count=st.integers(1, 8), lanes=st.sampled_from([4, 8, 16]),
+       shifts=st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True),
+       masked=st.booleans(), width=st.integers(14, 40))
+def test_columns_that_several_loads_read(rows, count, lanes, shifts, masked, width):
+    """o[j, i] = sum of x[j, i + s] over some shifts, the last if i < 2 or always, with lanes along
+    j and all i unrolled: of two loads of one element, each may be in a block of columns."""
+    i = build.range_(count, 0, "UNROLL")
+    j, j_ok, _ = split(rows, (lanes, "VEC"), ids=10)
+    x = build.ref(0, F32, (rows, width))
+    total = build.const(0.0, F32)
+    for at, by in enumerate(shifts):
+        valid = j_ok
+        if masked and at == len(shifts) - 1:
+            few = build.lt(i, build.index_const(2))
+            valid = few if j_ok is None else build.and_(j_ok, few)
+        column = build.add(i, build.index_const(by))
+        total = build.add(total, build.load(build.index_into(x, j, column), valid))
+    store = build.store(build.index_into(build.ref(1, F32, (rows, count)), j, i), total, j_ok)
+    kernel = build.kernel([store], "shifts", (10, 11, 0))
+    values = np.arange(rows * width, dtype=np.float32).reshape(rows, width)
+    mine, theirs = both(kernel, [values, np.zeros((rows, count), np.float32)])
+    assert same_bits(mine[1], theirs[1])
+
+
+@settings(deadline=None, max_examples=40)
 @given(m=st.integers(1, 40), step=st.integers(2, 9), lanes=st.sampled_from([2, 4, 8, 16]),
        first=st.integers(0, 3), behind=st.integers(0, 2), strided=st.booleans(),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
