@@ -75,6 +75,7 @@ def _row_range(kernel: UOp, nodes: Sequence[UOp], closers: Sequence[UOp], target
     is_chain = any(not _CLOSERS.isdisjoint([n.op for n in toposort(c.src[:1])])
                    for c in closers if c.op is ops.REDUCE)
     if not is_chain or any(n.op in _UNSUPPORTED for n in nodes) or \
+            any(c.op is ops.STAGE and value(c).op is ops.REDUCE for c in closers) or \
             any(s.arg is not None or len(s.src) > 2 for s in kernel.src):
         return None
     position = {id: at for at, id in enumerate(kernel.arg.order)}
