@@ -134,20 +134,17 @@ def choose_schedule(work: ScheduleInput, target: Target) -> ScheduleInput:
     return work.replace(schedule=schedule)
 
 
-@wraps(stage_scatter_rows)
-def scatter_rows(work: ScheduleInput, target: Target) -> ScheduleInput:
-    if work.schedule is not None or work.fixed_lengths is not None:
-        return work
-    kernel = stage_scatter_rows(work.kernel, target)
-    return work if kernel is work.kernel else work.replace(kernel=canonicalize(kernel))
-
-
-@wraps(repeat_row_operands)
-def repeat_operands(work: ScheduleInput, target: Target) -> ScheduleInput:
-    if work.schedule is not None or work.fixed_lengths is not None:
-        return work
-    kernel = repeat_row_operands(work.kernel, target)
-    return work if kernel is work.kernel else work.replace(kernel=canonicalize(kernel))
+def lift_to_unscheduled(
+    run: Callable[[UOp, Target], UOp],
+) -> Callable[[ScheduleInput, Target], ScheduleInput]:
+    """Lift a function of KERNELs to one of those whose schedule is not given."""
+    @wraps(run)
+    def on_kernel(work: ScheduleInput, target: Target) -> ScheduleInput:
+        if work.schedule is not None or work.fixed_lengths is not None:
+            return work
+        kernel = run(work.kernel, target)
+        return work if kernel is work.kernel else work.replace(kernel=canonicalize(kernel))
+    return on_kernel
 
 
 def apply_schedule(work: ScheduleInput, target: Target) -> UOp:
@@ -245,8 +242,10 @@ SPACES = ("PRIV", "GLOBAL")
 
 HOST = TargetLowering(
     kinds=KINDS, spaces=SPACES,
-    tiling=(Pass("stage_scatter_rows", scatter_rows, "kernel", "kernel", CAST_OPS, True),
-            Pass("repeat_row_operands", repeat_operands, "kernel", "kernel", takes_target=True),
+    tiling=(Pass("stage_scatter_rows", lift_to_unscheduled(stage_scatter_rows), "kernel",
+                 "kernel", CAST_OPS, True),
+            Pass("repeat_row_operands", lift_to_unscheduled(repeat_row_operands), "kernel",
+                 "kernel", takes_target=True),
             *TILING[:-1], Pass("vectorize_stage_fills", vectorize_stage_fills, "kernel", "kernel",
                                STAGE_OPS, True),
             TILING[-1],

@@ -37,7 +37,11 @@ def lane_bytes_of(target: Target) -> int:
     return target.vector_bits // 8 if target.threads == 1 else 1
 
 
-def row_length(node: UOp, varies: Varying) -> int:
+def _lanes(node: UOp, lane_bytes: int) -> int:
+    return max(1, lane_bytes // max(node.dtype.itemsize, 4))
+
+
+def _row_length(node: UOp, varies: Varying) -> int:
     """Return the length of the rows that an elementwise node computes; 0 if all is one row."""
     return min([n for s in node.src if (n := _run_length(node.shape, varies[s]))], default=0)
 
@@ -58,12 +62,12 @@ def note_rows(group: Group, node: UOp, varies: Varying) -> None:
         return
     if node.op.kind != "elementwise" and node.op is not ops.EXPAND:
         group.has_one_row, group.shortest_row = False, 0
-    elif node.op is not ops.EXPAND and (length := row_length(node, varies)):
+    elif node.op is not ops.EXPAND and (length := _row_length(node, varies)):
         group.has_one_row = False
         group.shortest_row = min(group.shortest_row or length, length)
 
 
-def is_map(group: Group) -> bool:
+def _is_map(group: Group) -> bool:
     """Whether a group only computes elements at its own index, so that it may be one row."""
     return not (group.is_fixed or group.reduces or group.stages or group.rows) and \
         group.contraction is None
@@ -72,9 +76,9 @@ def is_map(group: Group) -> bool:
 def splits_rows(node: UOp, group: Group, costs: Costs, varies: Varying, lane_bytes: int) -> bool:
     """Whether a node at the index of a map is faster in a kernel of its own: because it would
     split the one row of the map, or because the map has rows and the node alone has not."""
-    if node.op.kind != "elementwise" or not is_map(group) or costs[node].reduces:
+    if node.op.kind != "elementwise" or not _is_map(group) or costs[node].reduces:
         return False  # a row with its reductions may join the group
-    length = row_length(node, varies)
+    length = _row_length(node, varies)
     if group.has_one_row:
         return bool(length) and _gains(node, length, group.work, lane_bytes)
     length = group.shortest_row
@@ -87,7 +91,7 @@ def splits_rows(node: UOp, group: Group, costs: Costs, varies: Varying, lane_byt
 def _gains(node: UOp, length: int, work: int, lane_bytes: int) -> bool:
     """Whether work for each element, in full vectors instead of those of rows, saves more than
     writing and reading a node costs."""
-    lanes = max(1, lane_bytes // max(node.dtype.itemsize, 4))
+    lanes = _lanes(node, lane_bytes)
     wasted = (-(-length // lanes) / length - 1 / lanes) * work
     if length <= MAX_STRIDE:  # lanes may be that far apart instead
         wasted = min(wasted, STRIDED_COST[ops.LOAD])
@@ -102,7 +106,7 @@ def _work_of_one_row(node: UOp, costs: Costs, varies: Varying) -> int:
         n = stack.pop()
         if not costs[n].weight or not varies[n]:
             continue
-        if n.op.kind != "elementwise" or row_length(n, varies) or len(seen) > cost.MAX_NODES:
+        if n.op.kind != "elementwise" or _row_length(n, varies) or len(seen) > cost.MAX_NODES:
             return 0
         work += n.op.cost
         stack += [s for s in dict.fromkeys(n.src) if s not in seen]
@@ -120,7 +124,7 @@ def separates_columns(reduction: UOp, group: Group, index: Tokens, costs: Costs,
         if axis not in row:
             break
         columns *= group.space[axis]
-    lanes = max(1, lane_bytes // max(reduction.dtype.itemsize, 4))
+    lanes = _lanes(reduction, lane_bytes)
     if not 1 < columns < lanes or len(row) == len(group.space):
         return False
     elements = math.prod(group.space)

@@ -83,7 +83,8 @@ def _row_values(nodes: Sequence[UOp], i: UOp, j: UOp) -> list[UOp]:
         if n.op is ops.INDEX and i in n.ranges:
             offset = symbolic.element_offset(n)
             if symbolic.coefficient(offset, i) != extent(j) or \
-                    symbolic.coefficient(offset, j) != 1 or not all(map(is_number, dims(n.src[0]))):
+                    symbolic.coefficient(offset, j) != 1 or \
+                    any(d.op is not ops.CONST for d in dims(n.src[0])):
                 return []
         elif n.op is ops.INDEX and buffer(n) in flat or \
                 n.ranges == {i} and n.dtype is not dtypes.index:
@@ -100,11 +101,6 @@ def _row_values(nodes: Sequence[UOp], i: UOp, j: UOp) -> list[UOp]:
                 return []
             values.append(n)
     return values
-
-
-def is_number(n: UOp) -> bool:
-    """Return whether a dimension is a number."""
-    return n.op is ops.CONST
 
 
 def _repeat(kernel: UOp, values: Sequence[UOp], ranges: tuple[UOp, UOp], rows: int) -> UOp:

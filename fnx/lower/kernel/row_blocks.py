@@ -72,6 +72,8 @@ def block_rows(kernel: UOp, target: Target) -> UOp:
 def _row_range(kernel: UOp, nodes: Sequence[UOp], closers: Sequence[UOp], target: Target
                ) -> UOp | None:
     """Return the range of the rows, or None."""
+    if len(closers) < 2:
+        return None
     is_chain = any(not _CLOSERS.isdisjoint([n.op for n in toposort(c.src[:1])])
                    for c in closers if c.op is ops.REDUCE)
     if not is_chain or any(n.op in _UNSUPPORTED for n in nodes) or \
