@@ -61,6 +61,7 @@ from fnx.core.support.errors import (
     ShapeError,
     SpecError,
     StaticArgumentError,
+    TracedMaskError,
     TracedValueError,
     TypePromotionError,
     UnknownDeviceError,
@@ -81,7 +82,7 @@ __all__ = [
     "OutOfBoundsError", "OutOfBoundsWarning", "OutOfMemoryError", "OverflowedError",
     "PlacementError", "PytreeError", "RequirementError", "RetracedError", "RuleError",
     "ShapeError", "SpecError",
-    "StaticArgumentError", "TracedValueError", "TracerArrayConversionError",
+    "StaticArgumentError", "TracedMaskError", "TracedValueError", "TracerArrayConversionError",
     "TracerBoolConversionError", "TracerIntegerConversionError", "TypePromotionError",
     "UnexpectedTracerError", "UnknownDeviceError", "UnknownNameError",
 ]
@@ -90,7 +91,7 @@ ConcretizationTypeError = TracedValueError
 TracerArrayConversionError = TracedValueError
 TracerBoolConversionError = TracedValueError
 TracerIntegerConversionError = TracedValueError
-NonConcreteBooleanIndexError = TracedValueError
+NonConcreteBooleanIndexError = TracedMaskError
 UnexpectedTracerError = LeakedTracerError
 JAXTypeError = FnxError
 JAXIndexError = OutOfBoundsError

@@ -33,7 +33,8 @@ class AlreadyImportedError(FnxError, ImportError):
 def install() -> None:
     """Make ``import jax``, ``jax.numpy`` ... mean fnx for the rest of the process.
 
-    Explicit 64-bit dtypes become 32 bits wide, as in JAX, unless ``jax_enable_x64``. Variables such
+    Explicit 64-bit dtypes become 32 bits wide, as in JAX, unless ``jax_enable_x64``; derivatives
+    that JAX does not have are errors, unless ``fnx.config.derivatives = "all"``. Variables such
     as ``JAX_ENABLE_X64`` are read from the environment, unless fnx's own (``FNX_ENABLE_X64``) is
     there. A name that fnx lacks can be imported, and raises when it is used.
 
@@ -57,4 +58,5 @@ def install() -> None:
     set_other_words(words_of_jax)
     ml_dtypes()  # so that np.dtype("bfloat16") is known, as after importing JAX
     config.truncate = True
+    config.derivatives = "jax"
     config.read_jax_variables()

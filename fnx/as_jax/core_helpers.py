@@ -21,8 +21,10 @@ from fnx.as_jax.linear_util import WrappedFun
 from fnx.core.array import tree
 from fnx.core.array.abstract_values import ShapedArray, Tracer, get_aval
 from fnx.core.array.api_boundary import asarray
+from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.axes import normalize_shape
+from fnx.core.array.recorded_calls import record_call
 from fnx.core.ir.cache import memos_of
 from fnx.core.rewriting import lengths
 from fnx.core.scope import scope
@@ -320,12 +322,21 @@ CORE = {
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0
               ) -> Callable[..., Any]:
-    """Return the function: no compiler of fnx knows a faster one by this name.
+    """Return the function, which jaxprs show as one equation; no compiler of fnx knows a faster one
+    by this name.
 
     >>> composite(lambda x: x + 1, "my.increment")(1)
     2
     """
     @functools.wraps(decomposition)
     def call(*args: Any, **attributes: Any) -> Any:
-        return decomposition(*args, **attributes)
+        out = decomposition(*args, **attributes)
+        leaves, structure = tree.flatten(args)
+        if not all(isinstance(x, Array) for x in leaves):
+            return out
+        flat = tuple([(key, tuple(tree.leaves(x)), tree.structure(x))
+                      for key, x in sorted(attributes.items())])
+        return record_call("composite", lambda *xs: decomposition(
+            *structure.unflatten(xs), **attributes), name, leaves, out, version=version,
+            attributes=flat)
     return call

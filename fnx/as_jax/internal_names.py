@@ -16,6 +16,7 @@ import numpy as np
 from fnx.as_jax import (
     core_helpers,
     jaxpr_helpers,
+    jaxpr_statistics,
     linear_util,
     optimizers,
     partial_eval,
@@ -127,6 +128,7 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
             "eval_context": ensure_compile_time_eval,
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
+    "jax._src.jaxpr_util": {n: getattr(jaxpr_statistics, n) for n in jaxpr_statistics.__all__},
     "jax._src.traceback_util": _frames,
     "jax._src.core": {**core_helpers.CORE, **jaxpr_helpers.OF_CORE,
                       "eval_context": ensure_compile_time_eval, "new_ref": new_ref,

@@ -12,6 +12,8 @@ Words = str | Callable[[re.Match[str]], str]
 
 _CARRY = "body function carry input and carry output must have"
 _TYPE = r"(\w+\[[^\]]*\])"
+_UNRESOLVED = (r"The input arguments to the \1-decorated function \2 could not be resolved to "
+               "positional-only arguments. Binding failed with the error:\n")
 _RULE = r"(\S+)(?: \([^()]*\))?"  # the name of a rule, without its line
 
 
@@ -240,6 +242,17 @@ RULES: dict[str, Words] = {
         lambda m: "Custom VJP bwd rule must produce an output with the same type as the args tuple "
         f"of the primal function, but at output[{m[3]}] the bwd rule produced an output of type "
         f"{m[5]} corresponding to an input of type {m[4]}{_difference(m[4], m[5])}",
+    rf"expected the bwd rule {_RULE} of (.*) to return cotangent\[.*\] like the argument, "
+    r"([^,]*), got ([^\n]*)":
+        "Custom VJP bwd rule must produce an output with the same container (pytree) structure as "
+        r"the args tuple of the primal function, but got bwd output structure PyTreeDef((\4,)) for "
+        r"primal input structure PyTreeDef((\3,)).",
+    r"(custom_\w+) of (.+): expected an argument (\w+), got none":
+        _UNRESOLVED + r"missing a required argument: '\3'",
+    r"(custom_\w+) of (.+): expected arguments for .*, and none for (\w+)":
+        _UNRESOLVED + r"missing a required argument: '\3'",
+    r"(custom_\w+) of (.+): expected arguments for .*, got ('\w+') by name":
+        _UNRESOLVED + r"got an unexpected keyword argument \3",
     rf"expected the bwd rule {_RULE} of (.*) to return a tuple of (\d+).*, got (.*)":
         "Custom VJP bwd rule must produce an output with the same container (pytree) structure as "
         "the args tuple of the primal function, and in particular must produce a tuple of length "
@@ -271,7 +284,10 @@ MACHINERY: dict[str, Words] = {
     r"has the param (\w+) of (\w+), a (\w+); expected (.*), got (.*)":
         r"invalid \2 param \1 of type \3, \4 required: \5",
     r"set: expected a value that broadcasts to (.*), the shape of what is indexed; got (.*)":
-        r"Invalid shape for `swap`. Expected shape: \1. Value shape: \2.",
+        r"Invalid shape for `swap`. Ref shape: \1. Expected shape: \1. Value shape: \2.",
+    r"expected a vmapped function not to write what differs between batch elements to a reference":
+        "performing a set/swap operation with vmapped value on an unbatched array reference. Move "
+        "the array reference to be an argument to the vmapped function?",
     r"expected a value of dtype (\w+), as the reference holds, got (\w+)":
         r"Invalid dtype for `swap`. Ref dtype: \1. Value dtype: \2.",
     r"check: expected a call within checkify, as the predicate is traced":
@@ -288,6 +304,15 @@ MACHINERY: dict[str, Words] = {
     r"expected a comparison that the bounds decide, got (\S+) (\S+) (\S+) with":
         r"Symbolic dimension comparison '\1' \2 '\3' is inconclusive.",
     r"expected a length such as .*, got ('.*')": r"syntax error in symbolic shape \1",
+    r"expected an integer, got the dimension (\S+), which is known at the call only":
+        r"Symbolic dimension '\1' used in a context that requires a constant",
+    r"expected a shape of integers, got (.*)":
+        r"Shapes must be 1D sequences of concrete values of integer type, got \1.",
+    r"expected (\d+) <= (\w+) <= (\d+), got (\d+) at axis":
+        lambda m: "Input shapes do not match the symbolic shape constraint " + (
+            f"{m[2]} >= {m[1]}. Expected '{m[2]} - {m[1]}'" if int(m[4]) < int(m[1]) else
+            f"{m[2]} <= {m[3]}. Expected '{m[3]} - {m[2]}'") +
+        " to be greater or equal to 0.",
     r"linear_call: expected the transpose \S+ to return cotangents like the operands":
         "transpose output pytree structure must match that of linear inputs, got output structure "
         "and input structure that differ",

@@ -155,8 +155,8 @@ _VALUES: dict[str, Words] = {
                             r"traced array with shape \1."),
     _TRACED: r"Abstract tracer value encountered where concrete value is expected: traced array "
              r"with shape \1.",
-    r"expected a bool mask with a concrete value":
-        "Array boolean indices must be concrete; got traced array.",
+    r"expected a bool mask with a concrete value, got a traced one of shape (\[.*?\]):":
+        r"Array boolean indices must be concrete; got bool\1.",
     r"unhashable: expected": "unhashable type: Array",
     r"len\(\): expected an array of at least":
         "len() of unsized object; iteration over a 0-d array",
@@ -270,7 +270,9 @@ _DERIVATIVES: dict[str, Words] = {
         lambda m: f"differentiating with respect to argnums={m[2]} requires at least "
         f"{int(m[2]) + 1} positional arguments to be passed by the caller, but got only {m[1]} "
         "positional arguments.",
-    r"while_loop.*(?:reverse|derivative)|expected a loop .*reverse":
+    r"expected no forward mode of \S+, which has a custom_vjp":
+        "can't apply forward-mode autodiff (jvp) to a custom_vjp function.",
+    r"expected a loop of known length in reverse mode":
         "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with "
         "dynamic start/stop values. Try using lax.scan, or using fori_loop with static start/stop.",
 }

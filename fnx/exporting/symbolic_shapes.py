@@ -19,28 +19,37 @@ from fnx.core.support.errors import ArgumentError
 __all__ = ["SymbolicScope", "is_symbolic_dim", "symbolic_args_specs", "symbolic_shape"]
 
 _BOUND = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\d+)\s*")
+_EQUALITY = re.compile(r"\s*([A-Za-z_]\w*)\s*==(.*)")
 
 
 class SymbolicScope:
-    """The bounds of dimensions by name: ``("b >= 2", "t <= 64")``.
+    """The bounds of dimensions by name, ``("b >= 2", "t <= 64")``, and those that are determined by
+    others, ``("t == 2*b",)``.
 
     Args:
-        constraints: bounds of single dimensions.
+        constraints: bounds of single dimensions, and dimensions that are equal to a length.
 
     Raises:
         ArgumentError: another constraint.
 
-    >>> SymbolicScope(("b >= 2",)).dimension("b").bounds[0]
-    2
+    >>> scope = SymbolicScope(("b >= 2", "t == 2*b"))
+    >>> scope.dimension("t"), scope.dimension("t").bounds[0]
+    (2*b, 4)
     """
 
     def __init__(self, constraints: Sequence[str] = ()) -> None:
         self._bounds: dict[str, tuple[int, int]] = {}
+        self._equal: dict[str, str] = {}
         for text in constraints:
+            equality = _EQUALITY.fullmatch(text)
+            if equality is not None and not re.search(rf"\b{equality[1]}\b", equality[2]):
+                self._equal[equality[1]] = equality[2]
+                continue
             match = _BOUND.fullmatch(text)
             if match is None:
-                raise ArgumentError(f"expected constraints such as 't >= 2' and 't <= 64', got "
-                                    f"{text!r}", hint="write a multiple in the shape: '8*t'")
+                raise ArgumentError(f"expected constraints such as 't >= 2', 't <= 64' and "
+                                    f"'t == 2*b', got {text!r}",
+                                    hint="write a multiple in the shape: '8*t'")
             name, order, number = match[1], match[2], int(match[3])
             low, high = self._bounds.get(name, (1, MAX_LENGTH))
             if order[0] == ">":
@@ -48,16 +57,26 @@ class SymbolicScope:
             else:
                 high = min(high, number - (order == "<"))
             self._bounds[name] = low, high
+        for name, length in self._equal.items():
+            names = {name, *re.findall(r"[A-Za-z_]\w*", length)}
+            if name in self._bounds or len(names & set(self._equal)) > 1:
+                raise ArgumentError(f"expected one constraint for {name}, which is"
+                                    f"{length.rstrip()}, and none that makes another dimension of "
+                                    f"it equal to a length; got {list(constraints)}",
+                                    hint="bound the dimensions on the right, and write one "
+                                         "equality in terms of them")
 
-    def dimension(self, name: str) -> Dim:
+    def dimension(self, name: str) -> Any:
         """Return the dimension of a name.
 
         Args:
             name: of the dimension.
 
         Returns:
-            A Dim with the bounds of this scope.
+            A Dim with the bounds of this scope, or the length that it is equal to.
         """
+        if name in self._equal:
+            return parse(self._equal[name], self.dimension)
         return dim(name, *self._bounds.get(name, (1, MAX_LENGTH)))
 
 

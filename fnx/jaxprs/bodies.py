@@ -24,8 +24,9 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.cache import memos_of
+from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op_bodies import OpBodies
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import Composite, UOp, set_composite
 from fnx.core.scope import scope
 from fnx.jaxprs import evaluate, op_rows
 from fnx.jaxprs.primitive import built_in, define
@@ -76,7 +77,7 @@ def _view(node: UOp, op: OpBodies) -> View:
         return _call(node, op, params)
     if node.op is ops.COND:
         closed = tuple([_closed(fn, params) for fn in op.bodies])
-        return View(built_in("cond"), [*op.selector, *op.operands],
+        return View(built_in("cond"), [*map(_clamped(len(closed)), op.selector), *op.operands],
                     {"branches": closed})
     if node.op is ops.SCAN:
         return _scan(node, op, params)
@@ -127,6 +128,29 @@ def _build_name(x: Any, *, name: str) -> Any:
 # ---- control flow -------------------------------------------------------------------------------
 
 
+def _clamped(n: int) -> Callable[[UOp], UOp]:
+    """Return the function that clamps the number of one of n branches, which COND does itself."""
+    def clamped(which: UOp) -> UOp:
+        is_predicate = which.op is ops.CAST and which.src[0].dtype.is_bool
+        record = which.composite
+        if which.op is ops.CONST or is_predicate or record is not None and record.name == "clamp":
+            return which
+        low, high = (build.const_like(which, i) for i in (0, n - 1))
+        return set_composite(_clamp_node(low, which, high), "clamp", _clamp, [low, which, high])
+    return clamped
+
+
+def _clamp_node(low: UOp, x: UOp, high: UOp) -> UOp:
+    return minimum(maximum(Expr(x), Expr(low)), Expr(high)).node
+
+
+def _clamp(low: Any, x: Any, high: Any) -> Array:
+    node = asarray(x)._node
+    bounds = [build.expand(build.cast(asarray(bound)._node, node.dtype), node.shape)
+              for bound in (low, high)]
+    return Array(_clamp_node(bounds[0], node, bounds[1]))
+
+
 def _build_cond(index: Any, *args: Any, branches: Sequence[ClosedJaxpr], **_: Any) -> Any:
     functions = [evaluate.jaxpr_as_fun(b) for b in branches]
     which = asarray(index)
@@ -147,6 +171,18 @@ def _scan(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
         "reverse": node.arg.reverse, "length": node.arg.length,
         "jaxpr": closed, "num_consts": sum(consts),
         "num_carry": sum(carries) + (start is not None), "unroll": 1, **extra})
+
+
+def unrolled_scan_view(composite: Composite) -> View:
+    """Return a SCAN that is unrolled in the graph as the equation that it is recorded as."""
+    params = dict(composite.params)
+    n = params["num_consts"] + params["num_carry"]
+    rows = [build.shrink(x, [(0, 1), *[(0, m) for m in x.shape[1:]]])
+            for x in composite.operands[n:]]
+    like = [*composite.operands[:n], *[build.reshape(x, x.shape[1:]) for x in rows]]
+    body = params.pop("body")
+    return View(built_in("scan"), composite.operands, {
+        "jaxpr": _closed(body, build_calls.params_like(like)), **params})
 
 
 def _counter_start(node: UOp) -> UOp | None:

@@ -19,15 +19,20 @@ module @jit_f attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 :
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from fnx.core.array.aval import ShapeDtypeStruct
+from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
 from fnx.jaxprs.stablehlo_rows import COUNTER, ROWS, element_type, literal_text, tensor_type
 from fnx.jaxprs.syntax import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Literal
+
+make = lazy_import("fnx.jaxprs.make")
 
 MAX_CONSTANT = 16  # elements of a constant that are printed
 
@@ -253,6 +258,8 @@ class _Function:
         row = ROWS.get(name)
         if row is not None:
             return row(self, eqn)
+        if name == "composite":
+            return self.composite(eqn)
         called = name if "callback" not in name else "xla_ffi_python_cpu_callback"
         types = ", ".join(tensor_type(v.aval) for v in eqn.invars)
         outs = ", ".join(tensor_type(v.aval) for v in eqn.outvars)
@@ -273,6 +280,22 @@ class _Function:
         outs = inner.equations(jaxpr)
         return inner.lines, outs
 
+    def composite(self, eqn: JaxprEqn) -> list[str]:
+        """Add an operation with a name, whose function is in the module."""
+        params, avals = eqn.params, [v.aval for v in eqn.invars]
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+        name = params["name"]
+        called = self.module.function(make.make_jaxpr(params["call"])(*structs), name, name)
+        entries = ", ".join([f"{key} = {_attribute(leaves[0])}"
+                             for key, leaves, _ in params["attributes"] if len(leaves) == 1])
+        fields = [f"composite_attributes = {{{entries}}}"] * bool(entries) + \
+            [f"decomposition = @{called}"] + \
+            [f"version = {params['version']} : i32"] * bool(params["version"])
+        operands = ", ".join(map(self.value, eqn.invars))
+        types = ", ".join(map(tensor_type, avals))
+        return self.emit(f'stablehlo.composite "{name}" {operands} {{{", ".join(fields)}}} : '
+                         f"({types}) -> {tensor_type(eqn.outvars[0].aval)}")
+
     def call(self, eqn: JaxprEqn, closed: ClosedJaxpr, name: str) -> list[str]:
         """Add a call of a function."""
         called = self.module.function(closed, name, f"{self.inner_prefix.rpartition('/')[0]}/"
@@ -282,6 +305,15 @@ class _Function:
         operands = ", ".join(self.value(v) for v in eqn.invars)
         result = outs if len(eqn.outvars) == 1 else f"({outs})"
         return self.emit(f"call @{called}({operands}) : ({types}) -> {result}", len(eqn.outvars))
+
+
+def _attribute(x: Any) -> str:
+    """Return an attribute of a composite as text."""
+    if isinstance(x, (bool, str)):
+        return json.dumps(x)
+    if isinstance(x, int):
+        return f"{x} : i64"
+    return f"{x:e} : f32" if isinstance(x, float) else json.dumps(str(x))
 
 
 def _returned(outs: Sequence[str], avals: Sequence[Any]) -> str:

@@ -180,10 +180,12 @@ class _Steps:
         if composite.index is not None:
             built = composite.build(*map(Array, composite.operands), **composite.params)
             outs = [x._node for x in built]
-            is_part = node.op in (ops.SHRINK, ops.RESHAPE)
+            is_part = node.op in (ops.SHRINK, ops.RESHAPE) and composite.name != "scan"
             if outs[composite.index] is not node or \
                     is_part and sum(x in self.graph for x in outs) < 2:
                 return None
+        if composite.name == "scan":
+            return _Step(bodies.unrolled_scan_view(composite), tuple(outs), False)
         primitive = define(composite.name, composite.build, several, replace=True)
         view = View(primitive, composite.operands, composite.params)
         return _Step(view, tuple(outs), False)

@@ -212,7 +212,7 @@ def _iterate(step: Any, start: tuple[Array, ...]) -> tuple[Array, ...]:
 
     final: Any = while_loop.while_loop(
         lambda c: c[1] & (c[0] < _MAX_STEPS), body,
-        (asarray(np.float32(1)).astype(start[0].dtype), asarray(True), start))
+        (asarray(np.float32(1)).astype(start[0].dtype), asarray(True), start), _MAX_STEPS)
     return tuple(final[2])
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fnx.core.support.record import Record
 from fnx.numpy.creation import arange
 from fnx.numpy.rearrange import take
 from fnx.numpy.reductions import sum as sum_of
-from fnx.transforms.custom.vjp import custom_vjp
+from fnx.transforms.custom.vmap import CallWithRules
 
 
 class Windows(Record):
@@ -89,13 +90,13 @@ def weigh_windows(x: Array, axis: int, windows: Windows) -> Array:
     start, weights = windows.tables(x.dtype)
     ascend = not np.any(np.diff(windows.start) < 0)  # else the transpose has no windows
     if is_traced([x._node]) and x._dtype.is_inexact and ascend:
-        return _sums(axis, x, (start, weights), windows.transpose().tables(x.dtype))
+        return _sums(axis)(x, (start, weights), windows.transpose().tables(x.dtype))
     if windows.weights.shape[1] == 1 and np.all(windows.weights == 1):
         return take(x, start, axis, mode="clip")
-    return _sums_of_tables(axis, x, (start, weights), ())
+    return _sums_of_tables(axis, x, (start, weights))
 
 
-def _sums_of_tables(axis: int, x: Array, tables: tuple[Array, Array], _: Any) -> Array:
+def _sums_of_tables(axis: int, x: Array, tables: tuple[Array, Array]) -> Array:
     start, weights = tables
     m, length = weights.shape
     index = start[:, None] + arange(length, dtype="int32")
@@ -103,14 +104,20 @@ def _sums_of_tables(axis: int, x: Array, tables: tuple[Array, Array], _: Any) ->
     return sum_of(elements * weights.reshape((m, length) + (1,) * (x.ndim - 1 - axis)), axis + 1)
 
 
-def _forward(axis: int, x: Array, tables: Any, transposed: Any) -> Any:
-    return _sums(axis, x, tables, transposed), (tables, transposed)
+@functools.cache
+def _sums(axis: int) -> CallWithRules[Any, Array]:
+    """Return the function (x, tables, tables of the transpose) -> sums along an axis."""
+    def sums(x: Array, tables: Any, transposed: Any) -> Array:
+        return _sums_of_tables(axis, x, tables)
 
+    def jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        return call(*primals), call(tangents[0], *primals[1:])
 
-def _backward(axis: int, saved: Any, ct: Array) -> Any:
-    tables, transposed = saved
-    return _sums(axis, ct, transposed, tables), None, None
+    def forward(x: Array, tables: Any, transposed: Any) -> Any:
+        return call(x, tables, transposed), (tables, transposed)
 
-
-_sums: custom_vjp[Any, Array] = custom_vjp(_sums_of_tables, nondiff_argnums=(0,))
-_sums.defvjp(_forward, _backward)
+    def backward(saved: Any, ct: Array) -> Any:
+        tables, transposed = saved
+        return call(ct, transposed, tables), None, None
+    call: CallWithRules[Any, Array] = CallWithRules(sums, jvp, (forward, backward))
+    return call

@@ -10,6 +10,7 @@ running f again, passed to jitted functions, and mapped over.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
@@ -22,6 +23,7 @@ from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.derivations import retain
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.scope import scope
+from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, GradError, PytreeError
 from fnx.core.support.record import Record
 from fnx.core.tracing.state import Lift, StateUsedError, lift
@@ -135,8 +137,10 @@ def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: b
                    make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
     """Return the result of a function, the linear map at this point, and aux."""
     check_function(fun, by, f"write {by}(f, x)")
+    is_forward = by == "linearize" and config.derivatives == "jax"  # it reverses loops for it
     try:
-        return _build_linear_map(fun, primals, has_aux, by, make)
+        with override(derivatives="all") if is_forward else contextlib.nullcontext():
+            return _build_linear_map(fun, primals, has_aux, by, make)
     except StateUsedError as used:
         def call(lifted: Lift) -> tuple[Any, Any]:
             out, linear, (aux, values) = _build_linear_map(lifted.as_aux(fun, has_aux), primals,

@@ -38,7 +38,7 @@ from fnx.core.support.errors import (
     DTypeError,
     OutOfBoundsError,
     ShapeError,
-    TracedValueError,
+    TracedMaskError,
 )
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record
@@ -411,9 +411,9 @@ def _axis_count(entry: Any) -> int:
     if isinstance(entry, (int, slice)) or isinstance(entry, UOp) and entry.dtype.is_integer:
         return 1
     if isinstance(entry, UOp) and entry.dtype.is_bool:
-        raise TracedValueError(
-            "expected a bool mask with a concrete value, got a traced one: the shape of the "
-            "result depends on its values",
+        raise TracedMaskError(
+            "expected a bool mask with a concrete value, got a traced one of shape "
+            f"{list(entry.shape)}: the shape of the result depends on its values",
             hint="use fnx.numpy.where(mask, x, 0), or .at[...] with integer indices")
     description = entry.dtype if isinstance(entry, UOp) else repr(entry)
     raise DTypeError(f"expected integers, slices or bool masks as an index, got {description}",

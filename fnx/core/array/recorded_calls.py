@@ -27,7 +27,7 @@ class RecordedFunction:
 
 
 def record_call(primitive: str, f: Callable[..., Any], name: str, operands: Sequence[Array],
-                out: Any) -> Any:
+                out: Any, **params: Any) -> Any:
     """Record that a result, if it is one array, is that of a call, and return it.
 
     Args:
@@ -36,12 +36,13 @@ def record_call(primitive: str, f: Callable[..., Any], name: str, operands: Sequ
         name: the name of the function.
         operands: the arrays.
         out: the result.
+        params: further params of the equation.
     """
     leaves = tree.leaves(out)
     if len(leaves) == 1 and type(leaves[0]) is Array:
         function = RecordedFunction(lambda *args: tree.leaves(f(*args))[0], name)
         set_composite(leaves[0]._node, primitive, _call_again, [x._node for x in operands],
-                      name=name, call=function)
+                      name=name, call=function, **params)
     return out
 
 

@@ -75,6 +75,9 @@ FIELDS = {
                  "keep 64-bit data from NumPy and Python at 64 bits"),
     "truncate": Field(Bool(), False, None, "code",
                       "without x64, truncate explicit 64-bit dtypes to 32 bits, as in JAX"),
+    "derivatives": Field(OneOf(("all", "jax")), "all", None, "code",
+                         "jax: raise an error for derivatives that JAX lacks: the forward mode of "
+                         "a custom_vjp, the reverse mode of loops of unknown length"),
     "check": Field(OneOf(("", "nan", "inf")), "", "FNX_CHECK", "calls",
                    "raise an error on NaN (or also infinity) in a result, naming the op that "
                    "produced it"),
@@ -159,6 +162,7 @@ class Config:
 
     x64: bool
     truncate: bool
+    derivatives: str
     check: str
     check_index: bool
     dtype_promotion: str

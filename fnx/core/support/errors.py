@@ -308,6 +308,10 @@ class TracedValueError(FnxError, TypeError):
         self.hint = f"{how}; or {self.static}" if self.static else how
 
 
+class TracedMaskError(TracedValueError, IndexError):
+    """A traced bool mask was an index: the shape of the result depends on its values."""
+
+
 class InconclusiveDimensionError(FnxError, TypeError):
     """A number was requested of a dimension that only a call knows, or an undecided comparison."""
 

@@ -21,6 +21,7 @@ from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.recursive_rules import unroll_recursion
 from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.support.config import config
 from fnx.core.support.errors import GradError, format_location
 from fnx.transforms.autodiff.drop_effects import drop_effects
 from fnx.transforms.autodiff.higher_order import (
@@ -78,6 +79,10 @@ class CustomOpRule(HigherOrderRule):
 
         Effects of the vjp are dropped: they belong to backward passes, and there is none here.
         """
+        if config.derivatives == "jax":
+            raise GradError(f"expected no forward mode of {node.arg.name}, which has a custom_vjp "
+                            "and no jvp", hint="use grad or vjp, or define the rule by custom_jvp; "
+                            'fnx.config.derivatives = "all" transposes the vjp', loc=node.loc)
         args, arg, bwd = accessors.operands(node), node.arg, self._rule(node, "bwd")
         bwd = build_calls.derived_function(drop_effects(bwd), bwd)
         n, outs = len(arg.outs), build_calls.call(self._rule(node, "fwd"), args)

@@ -25,6 +25,7 @@ runs once. Both forms are derived once for each body and activity pattern.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from fnx.core.ir import build, build_calls, build_named_axes, dtypes, ops
 from fnx.core.ir.derivations import (
@@ -37,6 +38,7 @@ from fnx.core.ir.derivations import (
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp, consumers, current_loc, rebuild, toposort
 from fnx.core.scope import scope
+from fnx.core.support.config import config
 from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
 from fnx.transforms.autodiff.dependence import ActivityAnalysis
@@ -52,7 +54,13 @@ from fnx.transforms.autodiff.higher_order import (
 from fnx.transforms.autodiff.residuals import split
 from fnx.transforms.autodiff.rules import Cotangent, sum_cotangents, zeros_like
 
-set_derivation_context(scope.summing_axes)
+
+def _context() -> tuple[Any, ...]:
+    """What derivatives depend on besides their keys: the open axes, and which there are."""
+    return scope.summing_axes(), config.derivatives
+
+
+set_derivation_context(_context)
 remat_partial_eval = lazy_import("fnx.transforms.autodiff.remat_partial_eval")
 
 # The outs, the cotangents of ``wrt``, and the last token.

@@ -16,7 +16,7 @@ Both passes consist of WHILEs, so they can be differentiated again, to any order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.build_calls import (
@@ -30,6 +30,8 @@ from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.expr import Expr, minimum, where
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import UOp
+from fnx.core.support.config import config
+from fnx.core.support.errors import GradError
 from fnx.core.tracing.trace import inline_function
 from fnx.transforms.autodiff import revolve
 from fnx.transforms.autodiff.drop_effects import drop_effects
@@ -49,13 +51,24 @@ from fnx.transforms.autodiff.loop_rules import (
     reverse_activity,
     step_deps,
 )
-from fnx.transforms.autodiff.rules import add, zeros_like
+from fnx.transforms.autodiff.rules import Cotangent, add, zeros_like
 
 COUNT_DTYPE = dtypes.float64  # the dtype of step counts: exact beyond the range of int32
 
 
 class WhileRule(LoopRule):
     """The derivative rule of WHILE, whose src begins with its condition and body."""
+
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+        arg, step = node.arg, OpBodies(node).steps[0]
+        if config.derivatives == "jax" and not arg.max_trips and any(
+                step.src[o].op is not ops.PARAM or step.src[o].arg.slot != arg.n_consts + o
+                for o in out_cts):
+            raise GradError(f"expected a loop of known length in reverse mode, got a while_loop, "
+                            f"{arg.name}", hint="use lax.scan, or lax.fori_loop with ints as "
+                            'bounds; fnx.config.derivatives = "all" computes it', loc=node.loc)
+        return (yield from super().vjp_forms(node, out_cts, active, needs_mask, nonfinite))
 
     def linearize_uncached(self, node: UOp, args: Nodes,
                            activity: Activity) -> Derivation[Linearized]:

@@ -14,7 +14,7 @@ from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, build_calls, dtypes, op_args
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.rewriting.lengths import range_length
 from fnx.core.support.errors import ArgumentError, PytreeError, ShapeError
 from fnx.core.tracing.trace import unflatten_arrays
@@ -59,10 +59,28 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
 
     body, first = infer_carry(carry, make)
     check_carry("carry", body, init_tree, first, body.returned[:n])
-    outs = unrolled_scan(body.function, length, body.captures, body.carry(first),
-                         [x._node for x in steps], reverse, unroll, checkpoint)
+    operands = body.captures, body.carry(first), [x._node for x in steps]
+    outs = unrolled_scan(body.function, length, *operands, reverse, unroll, checkpoint)
+    if unroll != 1 and length > 1 and not body.effects:
+        _record(outs, body, operands, length=length, reverse=reverse, unroll=unroll or length)
     results = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
     return init_tree.unflatten(results[:n]), _carry_and_result(body)[1].unflatten(results[n:])
+
+
+def _record(outs: Sequence[UOp], body: Body, operands: Sequence[Sequence[UOp]], **params: Any
+            ) -> None:
+    """Record that results are those of a scan that is unrolled."""
+    consts, carries, xs = operands
+    for i, node in enumerate(outs):
+        set_composite(node, "scan", _scan_again, [*consts, *carries, *xs], i, body=body.function,
+                      num_consts=len(consts), num_carry=len(carries), **params)
+
+
+def _scan_again(*args: Any, body: UOp, num_consts: int, num_carry: int, length: int, reverse: bool,
+                unroll: int) -> list[Array]:
+    nodes, n = [x._node for x in args], num_consts + num_carry
+    return [Array(x) for x in unrolled_scan(body, length, nodes[:num_consts], nodes[num_consts:n],
+                                            nodes[n:], reverse, unroll)]
 
 
 def _carry_and_result(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:

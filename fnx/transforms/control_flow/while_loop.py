@@ -31,8 +31,12 @@ from fnx.transforms.control_flow.bodies import (
 from fnx.transforms.control_flow.scan import indexed_body
 
 
-def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
-    """Run ``f(carry) -> carry`` while ``condition(carry)`` holds; return the final carry."""
+def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any,
+               max_trips: int = 0) -> Any:
+    """Run ``f(carry) -> carry`` while ``condition(carry)`` holds; return the final carry.
+
+    ``max_trips`` is an upper bound of the number of steps; 0: unknown.
+    """
     if (python_loops := disabled_jit_loops()) is not None:
         return python_loops.while_loop(condition, f, init)
     leaves, init_tree = flatten_arrays(init, "init_val")
@@ -56,7 +60,8 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
         outs = effectful.results(uniform_control_flow.while_loop(
             cond_fn, step, captures, effectful.carry(carry), effects, axes))
     else:
-        outs = body.results(build_calls.while_(cond_fn, step, captures, body.carry(carry)))
+        outs = body.results(build_calls.while_(cond_fn, step, captures, body.carry(carry),
+                                               max_trips=max_trips))
     return unflatten_arrays(init_tree, outs, body.outs)
 
 

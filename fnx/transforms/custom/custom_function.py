@@ -150,7 +150,7 @@ class CustomFunction(Transformed[P, R]):
         f = self._lifted[1]  # the same one for a call inside its rules
 
         def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-            positional = _to_positional(self._f, self._name, args, kwargs)
+            positional = self._to_positional(args, kwargs)
             out: tuple[Any, Any] = run_call(f, (lifted.values, *positional), {})
             return out
         return call
@@ -160,7 +160,7 @@ class CustomFunction(Transformed[P, R]):
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not scope.is_open() and any(isinstance(x, State) for x in tree.leaves((args, kwargs))):
             return self._f(*args, **kwargs)  # outside of all traces nothing takes a derivative
-        diff_args, fixed = self._split(_to_positional(self._f, self._name, args, kwargs))
+        diff_args, fixed = self._split(self._to_positional(args, kwargs))
         if not self._user_rules:
             raise RuleError(f"expected rules for {self._name}, made with {self.kind}, got "
                             "none", hint=self.missing)
@@ -218,6 +218,9 @@ class CustomFunction(Transformed[P, R]):
         nodes = tuple([x._node for x in arrays])
         signature = signature.replace(values=nodes, perturbed=tuple(map(_is_perturbed, arrays)))
         return self._trace(signature, key).call(arrays)
+
+    def _to_positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return _to_positional(self._f, f"{self.kind} of {self._name}", args, kwargs)
 
     def _split(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[tuple[int, Any], ...]]:
         """Split the arguments into those that are differentiated, and the others with their
@@ -335,26 +338,26 @@ def _all_captures(*functions: Callable[..., Any]) -> None:
 
 def _to_positional(f: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
                    ) -> tuple[Any, ...]:
-    """Return all arguments by position, also keyword arguments and defaults."""
+    """Return all arguments by position, also keyword arguments and defaults; ``name``: in errors.
+    """
     parameters = parameters_of(f)
     if not kwargs and (len(args) == len(parameters) or any(
             p.kind is p.VAR_POSITIONAL for p in parameters)):
         return args
     plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = [p.name for p in plain]
+    missing = [p.name for p in plain[len(args):] if p.name not in kwargs and p.default is p.empty]
     unknown = [k for k in kwargs if k not in names[len(args):]]
     if unknown or len(args) > len(plain):
         what = f"{unknown[0]!r} by name" if unknown else f"{len(args)} by position"
+        what += f", and none for {missing[0]}" * bool(missing)
         raise ArgumentError(f"{name}: expected arguments for {', '.join(names) or 'nothing'}, "
                             f"got {what}",
                             hint="rules take arguments by position: give the function positional "
                                  "parameters")
-    out = list(args)
-    for p in plain[len(args):]:
-        if p.name not in kwargs and p.default is p.empty:
-            raise ArgumentError(f"{name}: expected an argument {p.name}, got none")
-        out.append(kwargs.get(p.name, p.default))
-    return tuple(out)
+    if missing:
+        raise ArgumentError(f"{name}: expected an argument {missing[0]}, got none")
+    return (*args, *[kwargs.get(p.name, p.default) for p in plain[len(args):]])
 
 
 def _nondiff_args(f: Callable[..., Any], kind: str, name: str, numbers: Sequence[int],
