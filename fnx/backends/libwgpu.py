@@ -19,15 +19,19 @@ _MAP_MODE = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ_DEFAULT" wo
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class PassFunctions:
-    """Addresses of the functions that encode a launch, of wgpu-native, which wgpu calls by cffi."""
+class NativeFunctions:
+    """Addresses of functions of wgpu-native, which wgpu calls by cffi."""
 
     def __init__(self) -> None:
-        native = load("wgpu.backends.wgpu_native")
-        self._ffi: Any = native.ffi
-        self.set_pipeline, self.set_bind_group, self.dispatch = [
-            self._address(getattr(native.lib, f"wgpuComputePassEncoder{name}"))
-            for name in ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")]
+        self._native = load("wgpu.backends.wgpu_native")
+        self._ffi: Any = self._native.ffi
+        self._addresses: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> int:
+        """Return the address of a function, by its name after ``wgpu``."""
+        if name not in self._addresses:
+            self._addresses[name] = self._address(getattr(self._native.lib, f"wgpu{name}"))
+        return self._addresses[name]
 
     def _address(self, pointer: Any) -> int:
         return int(self._ffi.cast("uintptr_t", pointer))
@@ -35,6 +39,17 @@ class PassFunctions:
     def handle(self, wrapper: Any) -> int:
         """Return the handle of wgpu-native that a wrapper of wgpu has."""
         return self._address(wrapper._internal)
+
+    def checked(self, run: F) -> F:
+        """Return a function that raises the errors that wgpu-native reports while it runs."""
+        checked: F = self._native._api.libf._make_proxy_func("fnx", run)
+        return checked
+
+    def is_queue_empty(self, device: Any) -> bool:
+        """Run callbacks that are due; return whether all submitted work is done."""
+        is_empty: int = self._native._api.libf.wgpuDevicePoll(
+            device._internal, False, self._ffi.NULL)
+        return bool(is_empty & 0xFF)  # wgpu-native 27 returns a byte, declared as a word
 
 
 class CopyDriver(Protocol):
@@ -79,6 +94,11 @@ class MappedCopy(AsyncRead):
         self.nbytes, self.value = nbytes, value
         self.ready, self.failed = threading.Event(), ""
         self._promise = buffer.map_async(_MAP_MODE)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the host can read it."""
+        return self.ready.is_set() and not self.failed
 
     def wait(self) -> None:
         """Wait until the timeline has passed the number."""

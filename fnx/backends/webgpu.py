@@ -1,6 +1,7 @@
 """WebGPU's driver, through wgpu-native (the wheel ``wgpu``): Vulkan, Metal and DirectX.
 
-    a call      one encoder, one submit; kernels are dispatches of one pass, in order
+    a call      one encoder, one submit, in machine code (gpu/call_list.py); kernels are dispatches
+                of one pass, in order
     memory      pieces of large buffers, so that the operands of a kernel need few bindings
     arguments   words of one uniform buffer, written before the submit
 
@@ -11,11 +12,10 @@ as wgpu-native may end the process on an error.
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from ctypes import c_int32
+from ctypes import addressof, c_int32
 from typing import Any
 
 from fnx.backends.gpu.call_list import CallList, CallRunner
@@ -25,7 +25,7 @@ from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, bind_
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.libwgpu import (
     MappedCopy,
-    PassFunctions,
+    NativeFunctions,
     device_lost_error,
     reports_device_loss,
     start_copy_thread,
@@ -44,9 +44,11 @@ ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 1
 SOFTWARE_ADAPTER, MAX_LOOP_STEPS = "llvmpipe", (1 << 16) - 1
 SLAB, MAX_PIECE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
 _ALIGNMENT = 256
-_POLL_SECONDS = 0.1  # seconds between checks for a lost device during a wait
+_CHECK_SECONDS = 0.1  # seconds between checks for a lost device during a wait
+_MORE_PAUSE, _MAX_PAUSE = 2e-5, 1e-3  # seconds by which pauses of a wait grow, and their bound
 _SUBGROUPS = "subgroup"  # an optional feature of adapters
 _MAX_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
+_ENCODER, _PASS, _ENCODED, _HANDLES = range(4)  # handles that the calls of a pass return
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
 
@@ -70,6 +72,7 @@ class LinkedPass:
     Attributes:
         words: the parameters of the last call, those of each launch at a multiple of 256 bytes.
         params: the uniform buffer for the words.
+        upload: the call that copies the words there.
         is_current: whether it has them once the queue is idle.
         prepared: the calls, with what they use, by the buffers that contain the memory.
     """
@@ -85,6 +88,7 @@ class LinkedPass:
             self.words.add(launch.scalars)
             self.words.used = _round_up(4 * self.words.used) // 4
         self.params: Any = None
+        self.upload = CallList(runner, 0, 0)
         self.is_current = False
         self.prepared: dict[tuple[int, ...], tuple[CallList, list[Any]]] = {}
 
@@ -158,7 +162,15 @@ class WebGpuDriver(InterruptibleDriver):
         self._layouts: dict[tuple[int, int], Any] = {}
         self._pending: list[QueuedLaunch] = []
         self._params: Any = None
-        self._lock, self.runner, self._functions = fork_safe_lock(), CallRunner(), PassFunctions()
+        self._lock, self.runner, self.functions = fork_safe_lock(), CallRunner(), NativeFunctions()
+        self._run_checked = self.functions.checked(CallList.run)
+        self._submit_calls, self._discard_calls = [CallList(self.runner, 0, 1) for _ in range(2)]
+        self._submit_calls.call(
+            "submit", self.functions["QueueSubmit"], self.functions.handle(self.queue), 1,
+            self._submit_calls.address_of(0), has_status=False)
+        for calls in (self._submit_calls, self._discard_calls):
+            calls.call("release", self.functions["CommandBufferRelease"], 0, first=0,
+                       has_status=False)
         self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
         self._copy_queue = start_copy_thread()
         self._marker_memory = self._buffer(_ALIGNMENT) << _BUFFER_SHIFT
@@ -258,7 +270,8 @@ class WebGpuDriver(InterruptibleDriver):
             encoder.copy_buffer_to_buffer(
                 self._buffers[source >> _BUFFER_SHIFT], (source & _OFFSET_MASK) + source_offset,
                 self._buffers[to >> _BUFFER_SHIFT], (to & _OFFSET_MASK) + offset, nbytes + 3 & ~3)
-            self._submit_marked(encoder)
+            self.queue.submit([encoder.finish()])
+            self._signals += 1
 
     def _host_buffer(self, nbytes: int) -> Any:
         usage = self.wgpu.BufferUsage
@@ -269,16 +282,8 @@ class WebGpuDriver(InterruptibleDriver):
 
         Ctrl-C is seen in this wait, and nothing is half queued then.
         """
-        queued = list(self._copies)
-        if self._is_software and queued:
-            self.leave(max(queued))
-
-    def _submit_marked(self, encoder: Any) -> None:
-        """Submit, followed on Mesa by a copy of one word, for which ``_room`` can wait."""
         if self._is_software:
-            self._send(encoder, self._mapped(encoder, self._marker_memory, 0, 4), 4)
-        else:
-            self.queue.submit([encoder.finish()])
+            self.leave(self._signals)
 
     def _send(self, encoder: Any, mapped: Any, nbytes: int) -> MappedCopy:
         """Submit, and assign a timeline value to the copy."""
@@ -346,7 +351,7 @@ class WebGpuDriver(InterruptibleDriver):
                             self.runner)
         if self._params is None or self._params.size < linked.nbytes:
             self._params = self._uniform(max(1 << 14, 2 * linked.nbytes))
-        linked.params = self._params
+        self._connect(linked, self._params)
         self._submit(linked, memory)
 
     def _uniform(self, nbytes: int) -> Any:
@@ -360,8 +365,15 @@ class WebGpuDriver(InterruptibleDriver):
             _check_scalars(launch)
         linked = LinkedPass(launches, numbers, self.runner)
         with self._lock:
-            linked.params = self._uniform(max(linked.nbytes, _ALIGNMENT))
+            self._connect(linked, self._uniform(max(linked.nbytes, _ALIGNMENT)))
         return linked
+
+    def _connect(self, linked: LinkedPass, params: Any) -> None:
+        """Give a pass its uniform buffer."""
+        linked.params, functions = params, self.functions
+        linked.upload.call("write_buffer", functions["QueueWriteBuffer"],
+                           functions.handle(self.queue), functions.handle(params), 0,
+                           addressof(linked.words.words), linked.nbytes, has_status=False)
 
     @reports_device_loss
     def launch(self, linked: LinkedPass, memory: list[int]) -> None:
@@ -391,20 +403,29 @@ class WebGpuDriver(InterruptibleDriver):
         linked.words.run([m & _OFFSET_MASK for m in memory])
         linked.is_current &= not linked.words.has_changed
         if not linked.is_current:
-            self.queue.write_buffer(linked.params, 0, linked.words.words)
+            self._run_checked(linked.upload, [])
             linked.is_current = True
-        encoder = self.gpu.create_command_encoder()
-        compute_pass = encoder.begin_compute_pass()
-        prepared[0].run([self._functions.handle(compute_pass)])
-        compute_pass.end()
+        calls = prepared[0]
+        try:
+            self._run_checked(calls, [0] * _HANDLES)
+        except self.wgpu.GPUError:
+            self._discard_calls.run([calls.handle(_ENCODED)])
+            raise
+        self._run_checked(self._submit_calls, [calls.handle(_ENCODED)])
         self.submits += 1
-        self._submit_marked(encoder)
+        self._signals += 1
 
     def _prepare(self, linked: LinkedPass, buffers: Sequence[int]) -> tuple[CallList, list[Any]]:
         """List the calls that encode a pass on these buffers; also return what they use."""
-        functions, uses = self._functions, list[Any]()
-        calls = CallList(self.runner, len(linked.launches), 1, c_int32)
-        encode = functools.partial(calls.call, first=0, has_status=False)
+        functions, uses = self.functions, list[Any]()
+        calls = CallList(self.runner, len(linked.launches), _HANDLES, c_int32)
+
+        def encode(name: str, first: int, *arguments: int, returns: int | None = None) -> None:
+            calls.call(name, functions[name], *arguments, first=first, returns=returns,
+                       has_status=False)
+        calls.call("create_encoder", functions["DeviceCreateCommandEncoder"],
+                   functions.handle(self.gpu), 0, returns=_ENCODER)
+        encode("CommandEncoderBeginComputePass", _ENCODER, 0, 0, returns=_PASS)
         for launch, start in zip(linked.launches, linked.starts):
             numbers = [buffers[i] for i, _ in launch.buffers]
             distinct = list(dict.fromkeys(numbers))
@@ -413,11 +434,16 @@ class WebGpuDriver(InterruptibleDriver):
             pipeline = self._pipeline(launch.kernel, pattern, words)
             group = self._group(distinct, linked.params, words)
             uses += pipeline, group
-            encode("set_pipeline", functions.set_pipeline, 0, functions.handle(pipeline))
-            encode("set_bind_group", functions.set_bind_group, 0, 0, functions.handle(group), 1,
+            encode("ComputePassEncoderSetPipeline", _PASS, 0, functions.handle(pipeline))
+            encode("ComputePassEncoderSetBindGroup", _PASS, 0, 0, functions.handle(group), 1,
                    calls.word(start))
-            encode("dispatch", functions.dispatch, 0, min(launch.groups, MAX_GROUPS_PER_AXIS),
+            encode("ComputePassEncoderDispatchWorkgroups", _PASS, 0,
+                   min(launch.groups, MAX_GROUPS_PER_AXIS),
                    -(-launch.groups // MAX_GROUPS_PER_AXIS), 1)
+        encode("ComputePassEncoderEnd", _PASS, 0)
+        encode("ComputePassEncoderRelease", _PASS, 0)
+        encode("CommandEncoderFinish", _ENCODER, 0, 0, returns=_ENCODED)
+        encode("CommandEncoderRelease", _ENCODER, 0)
         return calls, uses
 
     # ---- the timeline
@@ -430,11 +456,19 @@ class WebGpuDriver(InterruptibleDriver):
             self._signals += 1
             return self._signals
 
+    @reports_device_loss
     def done(self, value: int) -> bool:
-        """Whether a copy after it has come back."""
-        for copy in list(self._copies.values()):
-            if copy.ready.is_set() and not copy.failed:
-                self._reached(copy.value)
+        """Whether the work before it is done: no work is left, or a copy after it has come back."""
+        if value > self._passed:
+            last = self._signals
+            is_empty = self.functions.is_queue_empty(self.gpu)
+            copies = list(self._copies.values())
+            for copy in copies:
+                if copy.is_mapped:
+                    self._reached(copy.value)
+            if is_empty:  # the host may not have mapped all copies
+                self._reached(min([last, *[copy.value - 1 for copy in copies
+                                           if not copy.is_mapped]]))
         return value <= self._passed
 
     def _reached(self, value: int) -> None:
@@ -448,29 +482,26 @@ class WebGpuDriver(InterruptibleDriver):
 
     @reports_device_loss
     def waited(self, value: int, limit: float) -> bool:
-        """Whether a copy after the value came back within so many seconds.
+        """Whether the value was reached within so many seconds.
 
-        A copy queued after the value if there is one, else a new one of one word.
+        If others always submit more, a copy after the value shows it.
         """
-        if self.done(value):
-            return True
-        queued = list(self._copies.values())
-        copies_after = [copy for copy in queued if copy.value >= value]
-        if self._is_software and queued and not copies_after:  # as in ``_room``
-            if not self._wait_for_copy(queued[-1], limit):
+        start, pause, checked = time.monotonic(), 0.0, 0.0
+        while not self.done(value):
+            for copy in list(self._copies.values()):
+                if copy.failed:
+                    raise device_lost_error(copy.failed)
+            waited = time.monotonic() - start
+            if limit and waited > limit:
                 return False
-        return self._wait_for_copy(
-            copies_after[0] if copies_after else self.fetch(self._marker_memory, 0, 4), limit)
-
-    def _wait_for_copy(self, copy: MappedCopy, limit: float) -> bool:
-        start = time.monotonic()
-        while not copy.ready.wait(min(limit, _POLL_SECONDS) if limit else _POLL_SECONDS):
-            if limit and time.monotonic() - start > limit:
-                return False
-            self._host_buffer(4)  # raises if the device is lost: the copy may then never come
-        if copy.failed:
-            raise device_lost_error(copy.failed)
-        return self.done(copy.value)
+            if waited > checked + _CHECK_SECONDS:
+                checked = waited
+                self._host_buffer(4)  # raises if the device is lost: the work may then never end
+                if not self._is_software and max(self._copies, default=0) < value:
+                    self.fetch(self._marker_memory, 0, 4)
+            time.sleep(pause)
+            pause = min(pause + _MORE_PAUSE, _MAX_PAUSE)
+        return True
 
     def abort(self) -> None:
         """Destroy the device. Its kernels may go on, but nobody waits for them."""

@@ -98,6 +98,19 @@ def test_a_first_argument_of_each_run_and_functions_without_status(runner: CallR
     assert library.seen == [("f", 1 << 40, 5), ("f", 17, 5)]
 
 
+def test_what_a_function_returns_is_the_first_argument_of_others(runner: CallRunner) -> None:
+    library = Library()
+    calls = CallList(runner, 0, 2)
+    calls.call("make", library.address("make", lambda *a: a[:1]), 5, returns=1)
+    calls.call("use", library.address("use", lambda *a: (a[0], word(a[1]))), 0,
+               calls.address_of(1), first=1, has_status=False)
+    for handle in (3, 17):
+        library.status = handle
+        assert calls.run([0, 0]) is None
+        assert calls.handle(1) == handle
+    assert library.seen == [("make", 5), ("use", 3, 3), ("make", 5), ("use", 17, 17)]
+
+
 def test_a_status_ends_the_run_and_names_the_call(runner: CallRunner) -> None:
     library = Library()
     calls = CallList(runner, 0, 0)

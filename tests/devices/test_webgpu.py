@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import time
@@ -17,6 +18,7 @@ import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.backends import webgpu as backend
 from fnx.backends.device.base import get_device
+from fnx.backends.gpu.call_list import CallList
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError, DTypeError, KernelError
@@ -152,6 +154,50 @@ def test_a_training_step_is_one_submit(webgpu: Any) -> None:
     assert list(np.diff(counts)[1:]) == [1] * 5
     with override(device="cpu"):
         np.testing.assert_allclose(losses, train(6), rtol=2e-5)
+
+
+def kept_command_buffers() -> int:
+    """Return how many encoders and what they encoded were not released."""
+    helpers = importlib.import_module("wgpu.backends.wgpu_native._helpers")
+    return int(helpers.generate_report()["hub"]["commandBuffers"]["kept"])
+
+
+def test_a_call_is_encoded_by_machine_code_and_leaves_no_handles(
+        webgpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
+    for _ in range(4):
+        f(x).block_until_ready()
+    seen: list[str] = []
+    for kind, names in ((type(webgpu.driver.gpu), ("create_command_encoder", "create_buffer")),
+                        (type(webgpu.driver.queue), ("submit", "write_buffer"))):
+        for name in names:
+            monkeypatch.setattr(kind, name, lambda *args, _name=name, **_: seen.append(_name))
+    for _ in range(20):
+        y = f(x)
+        y.block_until_ready()
+    monkeypatch.undo()
+    assert not seen
+    assert not kept_command_buffers()
+    np.testing.assert_array_equal(np.asarray(y), np.arange(12.0, dtype=np.float32) * 2 + 1)
+
+
+def test_a_pass_that_cannot_be_encoded_is_an_error_and_others_run(
+        webgpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, functions = webgpu.driver, webgpu.driver.functions
+    calls = CallList(driver.runner, 0, 3)  # a pass begins and does not end
+    calls.call("create", functions["DeviceCreateCommandEncoder"], functions.handle(driver.gpu), 0,
+               returns=0)
+    for name, returns in (("CommandEncoderBeginComputePass", 1), ("CommandEncoderFinish", 2)):
+        calls.call(name, functions[name], 0, 0, first=0, returns=returns)
+    for i, name in enumerate(("CommandEncoderRelease", "ComputePassEncoderRelease")):
+        calls.call(name, functions[name], 0, first=i, has_status=False)
+    f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_prepare", lambda linked, buffers: (calls, []))
+        with pytest.raises(driver.wgpu.GPUError):
+            f(x)
+    y = fnx.jit(lambda x: x * 2 + 1)(x)
+    np.testing.assert_array_equal(np.asarray(y), np.arange(12.0, dtype=np.float32) * 2 + 1)
 
 
 def test_a_kernel_takes_little_python(webgpu: Any) -> None:

@@ -33,6 +33,7 @@ from fnx.core.scope import callbacks
 from fnx.core.support.errors import ShapeError, SpecError
 
 _MAX_SHARED_BLOCK, _MIN_SHARED = 1024, 3  # bytes of a block that several results share; results
+_FIRST_STRIP = 64  # iterations of a loop that may overrun, before it is known how long it runs
 _SMALL_COPY = 256  # bytes up to which an extra copy is faster than looking up the address
 _CALLEES = (ops.KERNEL, ops.CMD_LOOP, ops.CALLBACK, ops.SORT, ops.FFT_STEP, ops.LINALG,
             ops.LINKED)
@@ -121,7 +122,7 @@ class QueuedLoop:
 
     def __init__(self, node: UOp) -> None:
         self.name, self.trips = node.arg.label, node.arg.trips
-        self.may_overrun, self.strip = node.arg.may_overrun, 32
+        self.may_overrun, self.strip = node.arg.may_overrun, _FIRST_STRIP
         self.body = decode_commands(node.src[-1])
         self.test: Commands = decode_commands(node.src[0]) if len(node.src) > 1 else ()
         self.flag = node.src[1] if len(node.src) > 1 else None

@@ -10,7 +10,8 @@ whose status is not 0 ends the run.
 
     store     its kind, bytes to the next record, address of the word, number of memory, offset
     call      address of the function, bytes to the next record, whether only if changed, number
-              of the memory to add to the first argument, mask of the status, arguments
+              of the memory to add to the first argument, number of the memory that becomes the
+              handle that the function returns, mask of the status, arguments
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from fnx.backends.llvm.binding import host_target
 from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 from fnx.backends.llvm.kernel_cache import compile_cached
 
-_FUNCTION, _NBYTES, _IF_CHANGED, _FIRST, _STATUS_MASK, _ARGUMENTS = range(6)
+_FUNCTION, _NBYTES, _IF_CHANGED, _FIRST, _RETURNS, _STATUS_MASK, _ARGUMENTS = range(7)
 _WORD, _NUMBER, _OFFSET, _STORE_WORDS = range(2, 6)  # of a store
 _STORE64, _STORE32 = 0, 1  # kinds of stores; addresses of functions are larger
 _MAX_ARGUMENTS = 9  # of a function; it ignores those that it does not take
+_ZERO, _UNUSED, _EXTRA_MEMORY = 0, 1, 2  # memory after that of the caller: 0, and an unused result
 _RESULT = -1  # the word ahead of the first record: a status, or whether words have changed
 
 
@@ -65,8 +67,10 @@ def _run_calls(f: IRFunction, first: str, end: str, memory: str) -> None:
         arguments = [f.load(record, _ARGUMENTS + i) for i in range(_MAX_ARGUMENTS)]
         arguments[0] = f.add(arguments[0], f.load(f.word_address(memory, f.load(record, _FIRST))))
         pointer = f.emit(f"inttoptr i64 {function} to ptr", "p")
-        code = f.emit(f"call i32 {pointer}({', '.join(f'i64 {a}' for a in arguments)})", "r")
-        status = f.binary("and", f.emit(f"sext i32 {code} to i64", "s"),
+        code = f.emit(f"call i64 {pointer}({', '.join(f'i64 {a}' for a in arguments)})", "r")
+        f.store(f.word_address(memory, f.load(record, _RETURNS)), 0, code)
+        low = f.emit(f"trunc i64 {code} to i32", "n")  # a status has no more bits
+        status = f.binary("and", f.emit(f"sext i32 {low} to i64", "s"),
                           f.load(record, _STATUS_MASK))
         with f.when("ne", status, 0):
             f.store(first, _RESULT, status)
@@ -104,7 +108,7 @@ class CallList:
     def __init__(self, runner: CallRunner, count: int, numbers: int,
                  word: type[c_int32 | c_int64] = c_int64) -> None:
         self.words = (word * count)()
-        self._memory = (c_int64 * (numbers + 1))()  # the last is always 0
+        self._memory = (c_int64 * (numbers + _EXTRA_MEMORY))()
         self._runner, self._closed, self._numbers = runner, (c_int64 * 0)(), numbers
         self.used = self._generation = 0
         self._stored: list[int] = []
@@ -137,13 +141,32 @@ class CallList:
             self.store(number, offset)
 
     def call(self, name: str, function: int, *arguments: int, if_changed: bool = False,
-             first: int | None = None, has_status: bool = True) -> None:
-        """Add a call of the function at an address; ``first``: the memory, by number, that is its
-        first argument, for which 0 stands.
+             first: int | None = None, returns: int | None = None, has_status: bool = True
+             ) -> None:
+        """Add a call of the function at an address.
+
+        Args:
+            name: of the function.
+            function: its address.
+            arguments: its arguments.
+            if_changed: whether it is called only if a store since the last call changed its word.
+            first: the memory, by number, that is its first argument, for which 0 stands.
+            returns: the memory, by number, that becomes what it returns.
+            has_status: whether it returns a status.
         """
         self._names[function] = name
         self._records += (function, 8 * (_ARGUMENTS + len(arguments)), if_changed,
-                          self._numbers if first is None else first, -has_status, *arguments)
+                          self._numbers + _ZERO if first is None else first,
+                          self._numbers + _UNUSED if returns is None else returns,
+                          -(has_status and returns is None), *arguments)
+
+    def address_of(self, number: int) -> int:
+        """Return where the handle of memory with this number is."""
+        return addressof(self._memory) + ctypes.sizeof(c_int64) * number
+
+    def handle(self, number: int) -> int:
+        """Return the memory with this number, in the last run."""
+        return self._memory[number]
 
     def run(self, memory: list[int], generation: int = 0) -> tuple[str, int] | None:
         """Run all calls; return the name and the status of one that failed, or None.
@@ -154,7 +177,7 @@ class CallList:
             for word in self._stored:
                 self.words[word] = 0
             self._generation = generation
-        self._memory[:-1] = memory  # type: ignore[assignment]  # ints are converted
+        self._memory[:self._numbers] = memory  # type: ignore[assignment]  # ints are converted
         failed = self._runner.run(*(self._range or self._close()))
         if not failed:
             return None
