@@ -30,15 +30,16 @@ class NativeFunctions:
     def __getitem__(self, name: str) -> int:
         """Return the address of a function, by its name after ``wgpu``."""
         if name not in self._addresses:
-            self._addresses[name] = self._address(getattr(self._native.lib, f"wgpu{name}"))
+            self._addresses[name] = self.address(getattr(self._native.lib, f"wgpu{name}"))
         return self._addresses[name]
 
-    def _address(self, pointer: Any) -> int:
+    def address(self, pointer: Any) -> int:
+        """Return the address that a pointer of cffi has."""
         return int(self._ffi.cast("uintptr_t", pointer))
 
     def handle(self, wrapper: Any) -> int:
         """Return the handle of wgpu-native that a wrapper of wgpu has."""
-        return self._address(wrapper._internal)
+        return self.address(wrapper._internal)
 
     def checked(self, run: F) -> F:
         """Return a function that raises the errors that wgpu-native reports while it runs."""
@@ -50,6 +51,21 @@ class NativeFunctions:
         is_empty: int = self._native._api.libf.wgpuDevicePoll(
             device._internal, False, self._ffi.NULL)
         return bool(is_empty & 0xFF)  # wgpu-native 27 returns a byte, declared as a word
+
+    def timestamp_period(self, device: Any) -> float:
+        """Return the nanoseconds of a tick of the clock for timestamps."""
+        return float(self._native.lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
+
+    def timed_pass(self, queries: Any, begin: int) -> tuple[Any, ...]:
+        """Return the descriptor of a pass whose times are the queries ``begin`` and the next one,
+        and what it refers to.
+        """
+        writes = self._ffi.new("WGPUPassTimestampWrites *")
+        writes.querySet = queries._internal
+        writes.beginningOfPassWriteIndex, writes.endOfPassWriteIndex = begin, begin + 1
+        descriptor = self._ffi.new("WGPUComputePassDescriptor *")
+        descriptor.timestampWrites = writes
+        return descriptor, writes
 
 
 class CopyDriver(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from fnx.backends.device.profiling import SignalProfiler
+from fnx.backends.device.profiling import ClockComparison, SignalProfiler
 from fnx.backends.device.queues import CommandLabel
 from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
@@ -51,7 +51,6 @@ _TIMED, _QUEUED, _START, _END = 1 << 1, 0x1280, 0x1282, 0x1283  # times of event
 _NO_MEMORY = (-4, -5, -6)
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
-_COMPARISONS = 5  # of the clocks of host and device; the fastest one counts
 _MAX_TIMED = 1 << 12  # commands in flight whose times are not read yet
 _MAX_ACQUIRED = 64  # acquired pieces of pinned memory before their copies are checked
 MIN_RECORDED = 8  # launches; fewer are as fast when queued one by one
@@ -120,7 +119,8 @@ class OpenClDriver(AbortableDriver):
         self._signals = self._done = 0
         self._profiler: SignalProfiler | None = None
         self._timed: list[tuple[int, CommandLabel]] = []  # events of a profile
-        self._untimed_queue, self._timed_queue, self._clock_offset = self.queue, 0, 0
+        self._untimed_queue, self._timed_queue = self.queue, 0
+        self._clocks = ClockComparison(self._compare_clocks)
         self._lock = fork_safe_lock()
         self.pinned = PinnedPool(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
@@ -368,7 +368,7 @@ class OpenClDriver(AbortableDriver):
         self._profiler = profiler
         self.queue = self._untimed_queue if profiler is None else self._timed_queue
         if profiler is not None:
-            self._clock_offset = min([self._compare_clocks() for _ in range(_COMPARISONS)])[1]
+            self._clocks.renew()
         return True
 
     def _compare_clocks(self) -> tuple[int, int]:
@@ -387,7 +387,7 @@ class OpenClDriver(AbortableDriver):
         timed, self._timed = self._timed, []
         for event, label in timed:
             if self._profiler is not None:
-                start, stop = [self._clock_offset + self._read_time(event, what)
+                start, stop = [self._clocks.ahead + self._read_time(event, what)
                                for what in (_START, _END)]
                 self._profiler.add(label, "compute", start, stop)
             self.cl.clReleaseEvent(event)

@@ -15,23 +15,31 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from ctypes import addressof, c_int32
 from typing import Any
 
-from fnx.backends.gpu.call_list import CallList, CallRunner
+from fnx.backends.device.profiling import SignalProfiler
 from fnx.backends.gpu.cancellation import InterruptibleDriver
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, bind_launch
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.libwgpu import (
     MappedCopy,
-    NativeFunctions,
     device_lost_error,
     reports_device_loss,
     start_copy_thread,
 )
+from fnx.backends.webgpu_passes import (
+    ALIGNMENT,
+    BUFFER_SHIFT,
+    OFFSET_MASK,
+    LinkedPass,
+    PassEncoder,
+    PassTimes,
+    WebGpuKernel,
+    round_up,
+)
 from fnx.core.support.errors import DeviceError
-from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
+from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS
 from fnx.core.support.process import exit_without_destructors, fork_safe_lock, load
 from fnx.core.support.target import Target
 
@@ -43,68 +51,11 @@ ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 1
 # Mesa's CPU driver, which stops longer loops
 SOFTWARE_ADAPTER, MAX_LOOP_STEPS = "llvmpipe", (1 << 16) - 1
 SLAB, MAX_PIECE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
-_ALIGNMENT = 256
 _CHECK_SECONDS = 0.1  # seconds between checks for a lost device during a wait
 _MORE_PAUSE, _MAX_PAUSE = 2e-5, 1e-3  # seconds by which pauses of a wait grow, and their bound
-_SUBGROUPS = "subgroup"  # an optional feature of adapters
-_MAX_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
-_ENCODER, _PASS, _ENCODED, _HANDLES = range(4)  # handles that the calls of a pass return
+_SUBGROUPS, _TIMES = "subgroup", "timestamp-query"  # optional features of adapters
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
-
-
-# bits: an allocation is a number, the buffer's in the high bits, the offset below
-_BUFFER_SHIFT = 40
-_OFFSET_MASK = (1 << _BUFFER_SHIFT) - 1
-
-
-class WebGpuKernel:
-    """The WGSL of a kernel, and its pipelines by the way in which operands share buffers."""
-
-    def __init__(self, symbol: str, text: str) -> None:
-        self.symbol, self.text = symbol, text
-        self.pipelines: dict[tuple[int, ...], Any] = {}
-
-
-class LinkedPass:
-    """The launches of a pass, and the calls that encode them.
-
-    Attributes:
-        words: the parameters of the last call, those of each launch at a multiple of 256 bytes.
-        params: the uniform buffer for the words.
-        upload: the call that copies the words there.
-        is_current: whether it has them once the queue is idle.
-        prepared: the calls, with what they use, by the buffers that contain the memory.
-    """
-
-    def __init__(self, launches: Sequence[QueuedLaunch], numbers: int, runner: CallRunner) -> None:
-        self.launches, self.starts = launches, []
-        self.nbytes = sum([_round_up(4 * _param_words(launch)) for launch in launches])
-        self.words = CallList(runner, self.nbytes // 4, numbers, c_int32)
-        for launch in launches:
-            self.starts.append(4 * self.words.used)
-            self.words.add((0, launch.groups))
-            self.words.add_stores(launch.buffers)
-            self.words.add(launch.scalars)
-            self.words.used = _round_up(4 * self.words.used) // 4
-        self.params: Any = None
-        self.upload = CallList(runner, 0, 0)
-        self.is_current = False
-        self.prepared: dict[tuple[int, ...], tuple[CallList, list[Any]]] = {}
-
-
-def _round_up(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _param_words(launch: QueuedLaunch) -> int:
-    """Size of the parameters in words, rounded up to vectors of four."""
-    return 2 + len(launch.buffers) + len(launch.scalars) + 3 & ~3
-
-
-def _check_scalars(launch: QueuedLaunch) -> None:
-    if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
-        raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
 
 
 def _min_subgroup_size(adapter: Any) -> int:
@@ -142,9 +93,11 @@ class WebGpuDriver(InterruptibleDriver):
         names = ("max-storage-buffer-binding-size", "max-buffer-size")
         limits = {name: adapter.limits[name] for name in names}
         min_subgroup = _min_subgroup_size(adapter)
+        self._has_times = _TIMES in adapter.features
+        features = [_SUBGROUPS] * bool(min_subgroup) + [_TIMES] * self._has_times
         try:
-            self.gpu = adapter.request_device_sync(
-                required_limits=limits, required_features=[_SUBGROUPS] if min_subgroup else [])
+            self.gpu = adapter.request_device_sync(required_limits=limits,
+                                                   required_features=features)
         except Exception as error:
             raise DeviceError(f"webgpu: expected a device of {self.kind}, it gives none: {error}",
                               hint='another adapter, or fnx.config.device = "cpu"') from error
@@ -154,41 +107,32 @@ class WebGpuDriver(InterruptibleDriver):
         self._is_software = SOFTWARE_ADAPTER in self.kind
         max_steps = MAX_LOOP_STEPS if self._is_software else 0
         self.target = ROW.replace(subgroup=min_subgroup, max_steps=max_steps)
-        self.submits = self._signals = self._passed = 0
+        self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
         self._sizes: dict[int, int] = {}       # ... and their sizes
         self._slab = self._left = 0            # the rest of the last slab
-        self._layouts: dict[tuple[int, int], Any] = {}
         self._pending: list[QueuedLaunch] = []
-        self._params: Any = None
-        self._lock, self.runner, self.functions = fork_safe_lock(), CallRunner(), NativeFunctions()
-        self._run_checked = self.functions.checked(CallList.run)
-        self._submit_calls, self._discard_calls = [CallList(self.runner, 0, 1) for _ in range(2)]
-        self._submit_calls.call(
-            "submit", self.functions["QueueSubmit"], self.functions.handle(self.queue), 1,
-            self._submit_calls.address_of(0), has_status=False)
-        for calls in (self._submit_calls, self._discard_calls):
-            calls.call("release", self.functions["CommandBufferRelease"], 0, first=0,
-                       has_status=False)
+        self._times: PassTimes | None = None
+        self._lock, self.passes = fork_safe_lock(), PassEncoder(self.wgpu, self.gpu, self._buffers)
         self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
         self._copy_queue = start_copy_thread()
-        self._marker_memory = self._buffer(_ALIGNMENT) << _BUFFER_SHIFT
+        self._marker_memory = self._buffer(ALIGNMENT) << BUFFER_SHIFT
 
     # ---- memory
 
     @reports_device_loss
     def alloc(self, nbytes: int) -> int:
         """Allocate a piece of a slab, or a separate buffer if it is large."""
-        size = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        size = round_up(nbytes)
         with self._lock:
             if size > MAX_PIECE:
-                return self._buffer(size) << _BUFFER_SHIFT
+                return self._buffer(size) << BUFFER_SHIFT
             free = self._free.setdefault(size, [])
             if free:
                 return free.pop()
             if self._left < size:
-                self._slab, self._left = self._buffer(SLAB) << _BUFFER_SHIFT, SLAB
+                self._slab, self._left = self._buffer(SLAB) << BUFFER_SHIFT, SLAB
             piece = self._slab
             self._sizes[piece] = size
             self._slab, self._left = piece + size, self._left - size
@@ -214,7 +158,7 @@ class WebGpuDriver(InterruptibleDriver):
             if size is not None:
                 self._free[size].append(memory)
                 return
-            number = memory >> _BUFFER_SHIFT
+            number = memory >> BUFFER_SHIFT
             self._buffers[number].destroy()
             self._buffers[number] = None
 
@@ -224,12 +168,12 @@ class WebGpuDriver(InterruptibleDriver):
         whole_bytes, tail_bytes = value.nbytes & ~3, value.nbytes & 3
         with self._lock:
             self._flush()
-            start = (memory & _OFFSET_MASK) + offset
+            start = (memory & OFFSET_MASK) + offset
             if whole_bytes:
-                self.queue.write_buffer(self._buffers[memory >> _BUFFER_SHIFT], start,
+                self.queue.write_buffer(self._buffers[memory >> BUFFER_SHIFT], start,
                                         value[:whole_bytes])
             if tail_bytes:  # the padding belongs to no other allocation
-                self.queue.write_buffer(self._buffers[memory >> _BUFFER_SHIFT], start + whole_bytes,
+                self.queue.write_buffer(self._buffers[memory >> BUFFER_SHIFT], start + whole_bytes,
                                         value[whole_bytes:].tobytes() + bytes(4 - tail_bytes))
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
@@ -255,8 +199,8 @@ class WebGpuDriver(InterruptibleDriver):
         """Create a buffer to be mapped, and encode the copy to it."""
         padded = nbytes + 3 & ~3
         mapped = self._host_buffer(padded)
-        encoder.copy_buffer_to_buffer(self._buffers[memory >> _BUFFER_SHIFT],
-                                      (memory & _OFFSET_MASK) + offset, mapped, 0, padded)
+        encoder.copy_buffer_to_buffer(self._buffers[memory >> BUFFER_SHIFT],
+                                      (memory & OFFSET_MASK) + offset, mapped, 0, padded)
         return mapped
 
     @reports_device_loss
@@ -268,8 +212,8 @@ class WebGpuDriver(InterruptibleDriver):
             self._wait_for_previous()
             encoder = self.gpu.create_command_encoder()
             encoder.copy_buffer_to_buffer(
-                self._buffers[source >> _BUFFER_SHIFT], (source & _OFFSET_MASK) + source_offset,
-                self._buffers[to >> _BUFFER_SHIFT], (to & _OFFSET_MASK) + offset, nbytes + 3 & ~3)
+                self._buffers[source >> BUFFER_SHIFT], (source & OFFSET_MASK) + source_offset,
+                self._buffers[to >> BUFFER_SHIFT], (to & OFFSET_MASK) + offset, nbytes + 3 & ~3)
             self.queue.submit([encoder.finish()])
             self._signals += 1
 
@@ -299,45 +243,15 @@ class WebGpuDriver(InterruptibleDriver):
         """Wrap the source: compilation depends on how operands share buffers at launch."""
         return {symbol: WebGpuKernel(symbol, text) for symbol, text in texts.items()}
 
-    def _pipeline(self, kernel: WebGpuKernel, pattern: tuple[int, ...], words: int) -> Any:
-        """Return the pipeline for a ``pattern``: the binding of each operand."""
-        pipeline = kernel.pipelines.get(pattern)
-        if pipeline is None:
-            module = self.gpu.create_shader_module(code=share_bindings(kernel.text, pattern))
-            layout = self._layout(max(pattern, default=-1) + 1, words)
-            pipeline = kernel.pipelines[pattern] = self.gpu.create_compute_pipeline(
-                layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": module, "entry_point": kernel.symbol})
-        return pipeline
-
-    def _layout(self, bindings: int, words: int) -> Any:
-        key = bindings, words
-        layout = self._layouts.get(key)
-        if layout is None:
-            compute = self.wgpu.ShaderStage.COMPUTE
-            entries: list[dict[str, Any]] = [
-                {"binding": i, "visibility": compute, "buffer": {"type": "storage"}}
-                for i in range(bindings)]
-            entries.append({"binding": bindings, "visibility": compute, "buffer": {
-                "type": "uniform", "has_dynamic_offset": True, "min_binding_size": 4 * words}})
-            layout = self._layouts[key] = self.gpu.create_bind_group_layout(entries=entries)
-        return layout
-
-    def _group(self, buffers: Sequence[int], params: Any, words: int) -> Any:
-        """Create a bind group of these buffers and ``words`` words of parameters."""
-        entries = [{"binding": i, "resource": {"buffer": (b := self._buffers[number]),
-                                               "offset": 0, "size": b.size}}
-                   for i, number in enumerate(buffers)]
-        entries.append({"binding": len(buffers), "resource": {
-            "buffer": params, "offset": 0, "size": 4 * words}})
-        return self.gpu.create_bind_group(layout=self._layout(len(buffers), words), entries=entries)
-
     def exec(self, launch: QueuedLaunch) -> None:
         """Defer the launch until other work must follow it: all go in one submit."""
         self.check_not_aborted()
-        _check_scalars(launch)
         with self._lock:
             self._pending.append(launch)
+            times = self.passes.times
+            if times is not None and len(self._pending) == times.room:
+                self._flush()
+                times.report()
 
     def _flush(self) -> None:
         """Encode and submit the deferred launches."""
@@ -345,106 +259,59 @@ class WebGpuDriver(InterruptibleDriver):
             return
         self._wait_for_previous()
         launches, self._pending = self._pending, []
-        memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
-        numbers = {m: i for i, m in enumerate(memory)}
-        linked = LinkedPass([bind_launch(launch, numbers) for launch in launches], len(memory),
-                            self.runner)
-        if self._params is None or self._params.size < linked.nbytes:
-            self._params = self._uniform(max(1 << 14, 2 * linked.nbytes))
-        self._connect(linked, self._params)
-        self._submit(linked, memory)
-
-    def _uniform(self, nbytes: int) -> Any:
-        usage = self.wgpu.BufferUsage
-        return self.gpu.create_buffer(size=nbytes, usage=usage.UNIFORM | usage.COPY_DST)
+        self.passes.submit_once(launches)
+        self._signals += 1
 
     @reports_device_loss
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> LinkedPass:
         """Prepare a pass with its own uniform buffer; memory is bound at each call."""
-        for launch in launches:
-            _check_scalars(launch)
-        linked = LinkedPass(launches, numbers, self.runner)
         with self._lock:
-            self._connect(linked, self._uniform(max(linked.nbytes, _ALIGNMENT)))
-        return linked
-
-    def _connect(self, linked: LinkedPass, params: Any) -> None:
-        """Give a pass its uniform buffer."""
-        linked.params, functions = params, self.functions
-        linked.upload.call("write_buffer", functions["QueueWriteBuffer"],
-                           functions.handle(self.queue), functions.handle(params), 0,
-                           addressof(linked.words.words), linked.nbytes, has_status=False)
+            return self.passes.link(launches, numbers)
 
     @reports_device_loss
     def launch(self, linked: LinkedPass, memory: list[int]) -> None:
         """Submit a pass on this memory; only offsets change if it lies in the buffers of an earlier
         call.
         """
+        if not linked.launches:
+            return
         with self._lock:
             self._flush()
             self._wait_for_previous()
-            self._submit(linked, memory)
+            self.passes.submit(linked, memory)
+            self._signals += 1
 
     def unlink(self, linked: LinkedPass) -> None:
         """Destroy the uniform buffer once queued work has read it."""
         linked.params.destroy()
 
-    def _submit(self, linked: LinkedPass, memory: Sequence[int]) -> None:
-        """Write the parameters if they changed, then encode and submit the pass."""
-        if not linked.launches:
-            return
-        buffers = tuple([m >> _BUFFER_SHIFT for m in memory])
-        prepared = linked.prepared.get(buffers)
-        if prepared is None:
-            prepared = self._prepare(linked, buffers)
-            if len(linked.prepared) == _MAX_PREPARED:
-                linked.prepared.pop(next(iter(linked.prepared)))
-            linked.prepared[buffers] = prepared
-        linked.words.run([m & _OFFSET_MASK for m in memory])
-        linked.is_current &= not linked.words.has_changed
-        if not linked.is_current:
-            self._run_checked(linked.upload, [])
-            linked.is_current = True
-        calls = prepared[0]
-        try:
-            self._run_checked(calls, [0] * _HANDLES)
-        except self.wgpu.GPUError:
-            self._discard_calls.run([calls.handle(_ENCODED)])
-            raise
-        self._run_checked(self._submit_calls, [calls.handle(_ENCODED)])
-        self.submits += 1
-        self._signals += 1
+    @reports_device_loss
+    def set_profiler(self, profiler: SignalProfiler | None) -> bool:
+        """Submit each launch as a pass with times, until the profile ends."""
+        if not self._has_times:
+            return False
+        with self._lock:
+            self._flush()
+            if self.passes.times is not None:
+                self.passes.times.report()
+            if self._times is None:
+                self._times = PassTimes(self.wgpu, self.gpu, self.passes.functions,
+                                        self._read_buffer)
+            self.passes.times = None
+            if profiler is not None:
+                self._times.begin(profiler)
+                self.passes.times = self._times
+        return True
 
-    def _prepare(self, linked: LinkedPass, buffers: Sequence[int]) -> tuple[CallList, list[Any]]:
-        """List the calls that encode a pass on these buffers; also return what they use."""
-        functions, uses = self.functions, list[Any]()
-        calls = CallList(self.runner, len(linked.launches), _HANDLES, c_int32)
-
-        def encode(name: str, first: int, *arguments: int, returns: int | None = None) -> None:
-            calls.call(name, functions[name], *arguments, first=first, returns=returns,
-                       has_status=False)
-        calls.call("create_encoder", functions["DeviceCreateCommandEncoder"],
-                   functions.handle(self.gpu), 0, returns=_ENCODER)
-        encode("CommandEncoderBeginComputePass", _ENCODER, 0, 0, returns=_PASS)
-        for launch, start in zip(linked.launches, linked.starts):
-            numbers = [buffers[i] for i, _ in launch.buffers]
-            distinct = list(dict.fromkeys(numbers))
-            words = _param_words(launch)
-            pattern = tuple([distinct.index(number) for number in numbers])
-            pipeline = self._pipeline(launch.kernel, pattern, words)
-            group = self._group(distinct, linked.params, words)
-            uses += pipeline, group
-            encode("ComputePassEncoderSetPipeline", _PASS, 0, functions.handle(pipeline))
-            encode("ComputePassEncoderSetBindGroup", _PASS, 0, 0, functions.handle(group), 1,
-                   calls.word(start))
-            encode("ComputePassEncoderDispatchWorkgroups", _PASS, 0,
-                   min(launch.groups, MAX_GROUPS_PER_AXIS),
-                   -(-launch.groups // MAX_GROUPS_PER_AXIS), 1)
-        encode("ComputePassEncoderEnd", _PASS, 0)
-        encode("ComputePassEncoderRelease", _PASS, 0)
-        encode("CommandEncoderFinish", _ENCODER, 0, 0, returns=_ENCODED)
-        encode("CommandEncoderRelease", _ENCODER, 0)
-        return calls, uses
+    def _read_buffer(self, buffer: Any, nbytes: int) -> HostBytes:
+        self._wait_for_previous()
+        encoder, mapped = self.gpu.create_command_encoder(), self._host_buffer(nbytes)
+        encoder.copy_buffer_to_buffer(buffer, 0, mapped, 0, nbytes)
+        copy = self._send(encoder, mapped, nbytes)
+        copy.wait()
+        content = copy.content().copy()
+        copy.release()
+        return content
 
     # ---- the timeline
 
@@ -461,7 +328,7 @@ class WebGpuDriver(InterruptibleDriver):
         """Whether the work before it is done: no work is left, or a copy after it has come back."""
         if value > self._passed:
             last = self._signals
-            is_empty = self.functions.is_queue_empty(self.gpu)
+            is_empty = self.passes.functions.is_queue_empty(self.gpu)
             copies = list(self._copies.values())
             for copy in copies:
                 if copy.is_mapped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.backends.device.base import get_device
+from fnx.backends.gpu import device as gpu_device
 from tests.devices.conftest import on_device
 
 N = 40
@@ -60,13 +62,15 @@ def test_work_on_any_device_is_seen_wherever_the_rest_is() -> None:
     assert not get_device("opencl").is_recording and not get_device("cpu").is_recording
 
 
-def test_commands_of_a_queue_in_order_do_not_overlap_and_fill_the_call() -> None:
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("name", ["opencl", "webgpu"])
+def test_commands_of_a_queue_in_order_do_not_overlap_and_fill_the_call(name: str) -> None:
     def f(x: Any) -> Any:
         for _ in range(3):
             x = jnp.tanh(x @ x)
         return fnx.pure_callback(lambda v: np.asarray(v) + 1, x, x) * 2
 
-    with on_device("opencl"):
+    with on_device(name):
         jitted, x = fnx.jit(f), jnp.ones((256, 256)) / 256
         jitted(x).block_until_ready()
         begin = time.monotonic_ns()
@@ -81,3 +85,25 @@ def test_commands_of_a_queue_in_order_do_not_overlap_and_fill_the_call() -> None
     for run, later in zip(runs, runs[1:]):
         assert run.start < run.stop <= later.start + slack
     assert seen.nanoseconds >= 0.5 * seen.seconds * 1e9
+
+
+def test_more_commands_than_are_timed_together(device: Any) -> None:
+    f = fnx.jit(lambda x: lax.fori_loop(0, 2500, lambda i, x: jnp.sin(x @ x), x))
+    with fnx.profile() as seen:
+        f(jnp.ones((N, N))).block_until_ready()
+    assert max(row.count for row in seen.kernels) == 2500
+    runs = sorted(seen.runs, key=lambda run: run.start)
+    assert all(run.stop <= later.start + 50_000 for run, later in zip(runs, runs[1:]))
+
+
+def test_a_driver_without_times_says_so_once_and_its_commands_are_waited_for(
+        device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device.driver, "set_profiler", lambda profiler: False)
+    monkeypatch.setattr(gpu_device, "_said", {})
+    f, x = fnx.jit(lambda x: jnp.sin(x @ x)), jnp.ones((N, N))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            seen = fnx.profile(f)(x)
+            assert seen.nanoseconds and seen.kernels[0].line.startswith("test_profiles.py:")
+    assert [str(w.message).partition(":")[0] for w in said] == [f"{device.name} reports no times"]

@@ -7,6 +7,7 @@ that know these times give them to a ``SignalProfiler``, and go on as they do wi
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from fnx.core.ir.kernel_code import Chunk, KernelRun
 from fnx.core.rewriting.peak_rates import arithmetic_type, count_bytes, count_flops
 
 _MAX_RUNS = 1 << 18  # commands in a profile
+_COMPARISONS = 5  # of two clocks; the fastest one counts
+_RENEW_AFTER = 10.0  # seconds after which clocks may have drifted
 
 
 def profile_entry(command: Command) -> KernelRun:
@@ -29,6 +32,24 @@ def profile_entry(command: Command) -> KernelRun:
         if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
     return KernelRun(arg.name, arg.locs, nbytes, flop_count,
                      arithmetic=arithmetic_type(command.kernel))
+
+
+class ClockComparison:
+    """By how many nanoseconds the clock of the host is ahead of that of a device.
+
+    Args:
+        compare: returns how long a comparison took, and its result.
+    """
+
+    def __init__(self, compare: Callable[[], tuple[int, int]]) -> None:
+        self._compare, self._compared = compare, -math.inf
+        self.ahead = 0
+
+    def renew(self) -> None:
+        """Compare the clocks, unless that was done a short time ago."""
+        if time.monotonic() - self._compared >= _RENEW_AFTER:
+            self.ahead = min([self._compare() for _ in range(_COMPARISONS)])[1]
+            self._compared = time.monotonic()
 
 
 class _Profiler:

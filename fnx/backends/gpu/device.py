@@ -55,12 +55,18 @@ from fnx.core.ir.cache import DeathQueue, find_memo, memos_of
 from fnx.core.ir.kernel_code import KernelCode, RunTrace
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.algebra import evaluate
-from fnx.core.support.errors import CallbackError, DeviceError, Location, OutOfMemoryError
+from fnx.core.support.errors import (
+    CallbackError,
+    DeviceError,
+    Location,
+    OutOfMemoryError,
+    warn,
+)
 from fnx.core.support.process import at_exit, fork_safe_lock
 
 _IN_FLIGHT, _MAX_REPORTED = 16, 4  # submissions that a fault may name, and kernels
-
 _WORD = 4  # bytes: drivers read and write whole words
+_said: dict[Any, Any] = {}  # the registry of the module warnings: what was said once
 
 MemoryLocation = tuple[DeviceMemory, int]
 
@@ -463,9 +469,12 @@ class GpuDevice(DeviceBase):
     def record(self) -> Callable[[], RunTrace]:
         """Record when each command runs; one profile at a time."""
         check_no_open_profile(self.runs)
-        profiler = SignalProfiler()
-        runs: SignalProfiler | SynchronousProfiler = \
-            profiler if self.driver.set_profiler(profiler) else SynchronousProfiler()
+        runs: SignalProfiler | SynchronousProfiler = (profiler := SignalProfiler())
+        if not self.driver.set_profiler(profiler):
+            runs = SynchronousProfiler()
+            warn(f"{self.name} reports no times: while a profile is recorded, each command is "
+                 "waited for, so commands do not overlap and short ones take longer", UserWarning,
+                 ("fnx", 0), _said)
         self.runs = runs
 
         def stop() -> RunTrace:
