@@ -6,6 +6,8 @@ A vector is an array of its lanes. An access is legal, because it cannot fault, 
     with a one-bit mask                     the same, or the mask is false
     with a mask, within ``first`` to
     ``last``, or without these              each lane is in a cache line that holds an element
+                                            where the active lanes are the first ones, a number
+                                            known at run time: the first lane is an element
     outside of ``first`` to ``last``        the lanes that the mask selects are elements
     strided lanes                           every lane is an element
 
@@ -22,6 +24,7 @@ import numpy as np
 from fnx.core.ir import build, ops
 from fnx.core.ir.numpy_semantics import eval_node
 from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.active_lanes import may_end_out_of_bounds
 
 Array = np.ndarray[Any, Any]
 LINE = 64
@@ -125,8 +128,9 @@ class Host:
     # ---- memory -----------------------------------------------------------------------------
 
     def places(self, place: UOp, at: tuple[int, Any], mask: Any, single: bool,
-               ends: Sequence[tuple[int, Any]]) -> tuple[Array, Array]:
-        """Return the byte offset and the activity of each lane; fail if one is illegal."""
+               ends: Sequence[tuple[int, Any]], one_access: bool = False) -> tuple[Array, Array]:
+        """Return the byte offset and the activity of each lane; fail if one is illegal.
+        ``one_access``: a masked load that is issued where its first lane is in bounds."""
         memory, first = at
         lanes, size = place.dtype.lanes, place.dtype.itemsize
         strided = place.src[1].dtype.lanes > 1
@@ -140,9 +144,13 @@ class Host:
             inside = all(e[0] == memory for e in ends) and (
                 not ends or first <= ends[0][1]) and (len(ends) < 2 or first >= ends[1][1])
             in_a_line = place.arg >= lanes * size and first % (lanes * size) == 0
-            assert inside or not in_a_line or not meant.any(), "lanes of a line that is outside"
+            assert inside or not (one_access or in_a_line) or not meant.any(), \
+                "lanes of a vector that is outside"
             touched = meant if single or not inside else touched
             end = -(-nbytes // LINE) * LINE if in_a_line else nbytes
+            if inside and one_access:
+                assert 0 <= first < nbytes, f"the first lane, {first}, is outside of {nbytes} bytes"
+                end = max(end, nbytes + size * lanes)
         bad = touched & ((where < 0) | (where + size > end))
         assert not bad.any(), f"lanes outside of a buffer of {nbytes} bytes: {where[bad]}"
         assert not (meant & (where + size > nbytes)).any()
@@ -152,7 +160,9 @@ class Host:
     def load(self, node: UOp, at: tuple[int, Any], mask: Any = None,
              *ends: tuple[int, Any]) -> Any:
         single = len(node.src) > 1 and (node.src[1].op is ops.SPLAT or node.dtype.lanes == 1)
-        where, meant = self.places(node.src[0], at, mask, single, ends)
+        one_access = len(node.src) > 1 and not single and \
+            may_end_out_of_bounds(node.src[0], node.src[1])
+        where, meant = self.places(node.src[0], at, mask, single, ends, one_access)
         out = np.zeros(node.dtype.lanes, node.dtype.scalar.np)
         if meant.all() and where[-1] - where[0] == (meant.size - 1) * out.itemsize:
             out = self.memory[at[0]][where[0]:where[-1] + out.itemsize].view(out.dtype).copy()

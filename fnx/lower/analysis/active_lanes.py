@@ -39,3 +39,11 @@ def active_lanes(mask: UOp) -> tuple[int, ...] | None:
             return None
     active = np.broadcast_to(values[mask], mask.dtype.lanes)
     return tuple([int(lane) for lane in np.flatnonzero(active)])
+
+
+def may_end_out_of_bounds(address: UOp, mask: UOp) -> bool:
+    """Whether a masked load is fast where only its first lane is known to be in bounds: all lanes
+    are in one cache line, or the active ones are the first (a number known at run time), so that
+    others are past the end of the buffer in its last vector only."""
+    return address.arg >= address.dtype.itemsize * address.dtype.lanes or \
+        mask.op is ops.LANE_MASK and mask.src[0].op is not ops.CONST

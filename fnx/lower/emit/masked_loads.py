@@ -1,13 +1,14 @@
-"""Masked loads that never touch addresses outside the buffer, not even in inactive lanes.
+"""Masked loads whose inactive lanes are in bounds, but for the last vector of a buffer.
 
 A masked load with an inactive lane in unmapped memory costs the processor some hundred cycles. So
-the bounds of all lanes are checked here. (Stores go to fnx's own memory, and only lanes of the last
-vectors lie past its end.)
+the bounds of all lanes are checked here. (Only the last lanes of a buffer are past its end where
+the active lanes are the first ones, and where lanes are stored.)
 
 | the lanes, all of them | emitted |
 |---|---|
 | are in bounds | a full load and a WHERE on the mask |
 | start in bounds, aligned to the vector's size | a masked load: it crosses no cache line |
+| start in bounds, the first of them are active | a masked load |
 | have a constant mask | a load of the active run of lanes, if one in-bounds vector has it |
 | may be out of bounds at run time | the LOAD also has the last and first in-bounds address |
 | share one condition | the mask is a SPLAT of one bit: nothing is read where it is false |
@@ -32,7 +33,7 @@ import math
 from fnx.core.ir import accessors, build, dtypes, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
-from fnx.lower.analysis.active_lanes import active_lanes
+from fnx.lower.analysis.active_lanes import active_lanes, may_end_out_of_bounds
 from fnx.lower.emit.addresses import Access, Addresses
 from fnx.lower.emit.expansion import SINGLE_INSTANCE
 
@@ -55,7 +56,7 @@ def load(addresses: Addresses, access: Access, dtype: DType, mask: UOp | None, d
     active = active_lanes(mask)
     if active == ():
         return zero
-    guards = _bounds_guards(addresses, access, dtype)
+    guards = _bounds_guards(addresses, access, dtype, mask)
     vector = _find_vector(addresses, access, active, dtype.lanes) if guards else None
     if vector is None:
         return lines.add(ops.LOAD, dtype, (access.address, mask, *guards), min_depth=depth)
@@ -108,14 +109,13 @@ def _is_in_bounds(addresses: Addresses, access: Access, lanes: int, shift: int =
     return count is not None and 0 <= low + shift and high + shift + lanes <= count
 
 
-def _bounds_guards(addresses: Addresses, access: Access, dtype: DType) -> _Guards:
-    """Return the last and first address from which all lanes are in bounds, or in a cache line
-    with one that is. Omit those that are known to hold."""
+def _bounds_guards(addresses: Addresses, access: Access, dtype: DType, mask: UOp) -> _Guards:
+    """Return the last and first address from which all lanes are in bounds, or the first lane if
+    that suffices. Omit those that are known to hold."""
     lines, memory = addresses.lines, access.memory
     low, high = _first_lane_bounds(addresses, access)
     count = _element_count(memory)
-    is_aligned = access.address.arg >= dtype.itemsize * dtype.lanes
-    lanes = 1 if is_aligned else dtype.lanes
+    lanes = 1 if may_end_out_of_bounds(access.address, mask) else dtype.lanes
     ends_in_bounds = count is not None and high + lanes <= count
     if ends_in_bounds and low >= 0:
         return ()
@@ -123,7 +123,6 @@ def _bounds_guards(addresses: Addresses, access: Access, dtype: DType) -> _Guard
     last = lines.plus(_emit_size(addresses, memory), -lanes)
     guard_offsets = (last,) if low >= 0 else (last, build.index_const(0))
     return tuple([lines.add(ops.ADDRESS, dtype.scalar, (base, end)) for end in guard_offsets])
-
 
 
 # ---- constant masks ---------------------------------------------------------------------------

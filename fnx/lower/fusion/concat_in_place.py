@@ -74,6 +74,14 @@ def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost], copies: int = 1)
     return not is_cheap(RecomputeCost((unused + selects) * max(copies, 1), frozenset()))
 
 
+def wastes_work(node: UOp, costs: Mapping[UOp, RecomputeCost],
+                uses: Mapping[Group, Collection[Tokens]], is_buffer: bool) -> bool:
+    """Whether a CONCAT is expensive in the kernels that read it, or in the one that writes it."""
+    copies = sum(map(len, uses.values()))
+    is_split = not is_buffer and copies == 1 and is_only_consumer(uses)
+    return not is_split and is_expensive(node, costs, copies)
+
+
 def is_only_consumer(readers: Collection[Group]) -> bool:
     """Whether each reader of a CONCAT is its only reader, an elementwise kernel with one result:
     such a kernel is split into a loop for each part, without conditions (kernel/unroll_columns.py,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fnx.core.ir import build_calls, ops
 from fnx.core.ir.uop import UOp
@@ -186,6 +186,20 @@ def are_full(groups: Collection[Group], extra_work: int = 0) -> bool:
 def are_nested(rows: Collection[LoopSet]) -> bool:
     """Whether of any two sets of loops one contains the other."""
     return all(a <= b for a, b in itertools.pairwise(sorted(rows, key=len)))
+
+
+def may_merge(uses: Mapping[Group, Sequence[Tokens]], forced_buffers: Collection[UOp]) -> bool:
+    """Whether all groups read a node at their own index over the same loops, and none depends on
+    another; nodes with forced buffers stay in groups of their own."""
+    groups = list(uses)
+    if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
+           or g.space != groups[0].space or any(n in forced_buffers for n, _ in g.roots)
+           for g, i in uses.items()):
+        return False
+    contractions = sum(g.contraction is not None for g in groups)
+    if contractions > 1 or are_full(groups) or contractions and any(g.reduces for g in groups):
+        return False
+    return are_nested(set().union(*[g.rows for g in groups])) and not reads_any(groups, groups)
 
 
 creation_order = operator.attrgetter("number")  # in order of creation

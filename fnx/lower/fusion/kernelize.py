@@ -12,6 +12,8 @@ reading it at an index (see index_tokens.py) inside some group. Then:
   read in several groups, each at the      the groups are merged, unless that makes a cycle
     index of its results
   cheap, or a CAST that widens             it is recomputed in each
+  read elsewhere than a node that shares   one group computes both (shared_work.py)
+    its work
   otherwise                                it gets a buffer: in a group that reads it at the index
                                            of its results (one more output), else in a new one
 
@@ -31,7 +33,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, consumers, toposort
@@ -43,28 +45,31 @@ from fnx.lower.fusion import (
     epilogues,
     partial_vectors,
     prologues,
+    shared_work,
 )
 from fnx.lower.fusion.group import (
-    MAX_SINGLE_ROW,
     MEMORY,
     VIEW_OPS,
     Group,
-    are_full,
-    are_nested,
     creation_order,
     drop_tokens,
     gather_source,
     is_effect_token,
-    is_misaligned,
+    may_merge,
     memory_of,
-    overlaps,
     read_through,
     reads_any,
     topological_order,
-    window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
-from fnx.lower.fusion.placement import MAX_RECOMPUTES, fits, gathers_again, may_repeat
+from fnx.lower.fusion.placement import (
+    CONDITIONAL_OPS,
+    MAX_RECOMPUTES,
+    fits,
+    may_repeat,
+    may_stage,
+    needs_buffer,
+)
 from fnx.lower.fusion.recompute_from_read import (
     is_cheaper_from_read,
     is_step_from_read,
@@ -74,8 +79,6 @@ from fnx.lower.fusion.reduction_loops import ReductionLoops
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 from fnx.lower.fusion.varying_axes import long_axes, varying_axes
 
-MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
-_CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
 Uses = dict[Group, list[Tokens]]  # the indices at which groups read a node
 
 
@@ -96,10 +99,12 @@ class Fusion:
         self._waiters: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
         self._recomputed = cost.RecomputedValues()
         self._reductions: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
+        self._results: Set[UOp] = frozenset()
+        self._hosts: dict[UOp, Group] = {}  # of nodes that share work: the groups that compute both
 
     def _analyze(self, roots: list[UOp]) -> None:
         """Analyze all nodes that the values of ``roots`` depend on."""
-        self.nodes = toposort(roots, stop=is_effect_token)
+        self.nodes = shared_work.pair(toposort(roots, stop=is_effect_token))
         self.cost = cost.costs(self.nodes)
         self.varies = varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
@@ -125,7 +130,8 @@ class Fusion:
         self.groups = topological_order([g for g in self.groups if g in live])
         return self
 
-    def _walk(self, results: Collection[UOp] = ()) -> None:
+    def _walk(self, results: Set[UOp] = frozenset()) -> None:
+        self._results = results
         for node in reversed(self.nodes):
             if node in results or node in self._uses:
                 self._assign_groups(node, node in results)
@@ -159,13 +165,13 @@ class Fusion:
         for group in uses:
             group.pending.discard(node)
         op = node.op
-        if not math.prod(node.shape) and op is not ops.GETTUPLE:
-            return  # an empty result has no elements to compute
-        if op is ops.PARAM or op is ops.KERNEL:
-            return
+        if op in (ops.PARAM, ops.KERNEL) or not math.prod(node.shape) and op is not ops.GETTUPLE:
+            return  # it is there, or has no elements to compute
         is_buffer = is_result or node in self.materialized or \
             any(MEMORY in indices for indices in uses.values())
-        if op is ops.CONCAT and self._is_expensive_concat(node, uses, is_buffer):
+        if op in shared_work.PARTNER_OP and self._share_work(node, uses):
+            return
+        if op is ops.CONCAT and concat_in_place.wastes_work(node, self.cost, uses, is_buffer):
             self.materialized.add(node)
             is_buffer = True
         if op is ops.CONST or op is ops.IOTA:
@@ -183,36 +189,13 @@ class Fusion:
         elif op is ops.CONCAT and concat_in_place.is_profitable(node, self.cost, is_buffer):
             self._assemble(node, uses)
         elif op is ops.ARG_PAIR or op.kind == "movement" and not (
-                is_buffer or self._needs_buffer(node, uses)):
+                is_buffer or needs_buffer(node, self._resolved(uses), self)):
             self._compute_everywhere(node, uses)
         elif is_buffer or op.kind == "movement":
             self._buffer(node, uses)
         elif not self._compute(node, uses):
             store = self._compute_everywhere if cost.is_widening_cast(node) else self._buffer
             store(node, self._resolved(uses))
-
-    def _is_expensive_concat(self, node: UOp, uses: Uses, is_buffer: bool) -> bool:
-        copies = sum(map(len, uses.values()))
-        is_split = not is_buffer and copies == 1 and concat_in_place.is_only_consumer(uses)
-        return not is_split and concat_in_place.is_expensive(node, self.cost, copies)
-
-    def _needs_buffer(self, node: UOp, uses: Uses) -> bool:
-        """Whether the node should be materialized because a contraction or reduction reads padded
-        windows or concatenated rows: from memory these need no conditions and divisions; or because
-        it reads strided windows, or a diagonal again and again, whose neighbors become
-        contiguous."""
-        if self.varies[node] != long_axes(node.shape):
-            return False
-        readers = [(g, i) for g, indices in self._resolved(uses).items() for i in indices]
-        if any(gathers_again(node, g, i, self) for g, i in readers):
-            self.materialized.add(node)  # in a kernel of its own, not of the group that reads it
-            return True
-        return node.op in _CONDITIONAL_OPS and any(
-            g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
-            node.op is ops.CONCAT and concat_in_place.should_materialize(node, g, i) or
-            g.reduces and (window_count(i) > 1 or overlaps(i) and is_misaligned(i))
-            for g, i in readers) or node.op is ops.PERMUTE and any(
-            g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in readers)
 
     def _resolved(self, uses: Uses) -> Uses:
         """Return the uses with merged groups resolved and duplicate indices dropped."""
@@ -226,7 +209,8 @@ class Fusion:
 
     def _compute(self, node: UOp, uses: Uses) -> bool:
         """Compute the node inside the groups that read it, if that is legal and pays."""
-        if len(uses) > 1 and self._may_merge(uses):
+        uses = self._resolved(uses)  # groups may have been merged since
+        if len(uses) > 1 and may_merge(uses, self.forced_buffers):
             self._merge(list(uses))
             uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
@@ -272,20 +256,6 @@ class Fusion:
             for index in indices:
                 self._add(node, group, index)
 
-    def _may_merge(self, uses: Uses) -> bool:
-        """Whether all groups read it at their own index over the same loops, and none depends on
-        another."""
-        groups = list(uses)
-        if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
-               or g.space != groups[0].space or any(n in self.forced_buffers for n, _ in g.roots)
-               for g, i in uses.items()):
-            return False
-        contractions = sum(g.contraction is not None for g in groups)
-        if contractions > 1 or are_full(groups) or contractions and any(g.reduces for g in groups):
-            return False
-        return are_nested(set().union(*[g.rows for g in groups])) and \
-            not reads_any(groups, groups)
-
     def _merge(self, groups: list[Group]) -> None:
         first, *merged = sorted(groups, key=creation_order)
         for g in merged:
@@ -299,19 +269,10 @@ class Fusion:
 
     def _stage(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Stage a row of the value inside the kernel: it is read at several indices of one row."""
-        row_of = frozenset.intersection(*map(group.row_of, indices))
-        if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
-                not row_of and math.prod(group.space) > MAX_SINGLE_ROW:
-            return False
         loops = self.reduction_loops
         fill_index = min(indices, key=lambda index: (  # in the loop that runs first, least often
             loops.latest(index, len(self.nodes)), group.recompute_count(index, loops.outer)))
-        differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
-        row_length = math.prod(node.shape[i] for i in differing)
-        if row_length * node.dtype.itemsize > MAX_STAGE_BYTES \
-                or cost.wastes_lanes_at_row_ends(node, differing, self.cost) \
-                or any(type(t) is not int for index in indices for t in index) \
-                or any(fill_index[i] not in loops.depth for i in differing):
+        if not may_stage(node, group, indices, fill_index, self):
             return False
         group.stages[node] = fill_index
         group.add_row(fill_index)
@@ -324,7 +285,7 @@ class Fusion:
         if index in indices:
             return
         indices.append(index)
-        group.work += node.op.cost + (node.op in _CONDITIONAL_OPS)
+        group.work += node.op.cost + (node.op in CONDITIONAL_OPS)
         if group.has_one_row or group.shortest_row:
             partial_vectors.note_rows(group, node, self.varies)
         if node.op is ops.REDUCE:
@@ -381,6 +342,45 @@ class Fusion:
         varies = self.varies[node]
         return tuple([t if varies >> a & 1 else ZERO for a, t in enumerate(index)])
 
+    # ---- work that two nodes share
+
+    def _share_work(self, node: UOp, uses: Uses) -> bool:
+        """Compute a node in one group with its partner, if they would not be anyway, and that pays.
+        Others read a buffer that this group writes."""
+        if node not in self._hosts:
+            self._choose_host(node, uses)
+        group = self._hosts.pop(node, None)
+        if group is None:
+            return False
+        index = identity_index(node.shape)
+        others = uses.keys() - {group}
+        if others or node in self._results:
+            self._write_in(group, node, index, others)
+        else:
+            self._add(node, group, index)
+        return True
+
+    def _choose_host(self, node: UOp, uses: Uses) -> None:
+        """Choose the group that computes a node and its partner, unless all groups that read them
+        can be merged."""
+        partner = shared_work.partner(node, self.readers)
+        if partner is None or partner in self.writer or \
+                not self.materialized.isdisjoint((node, partner)):
+            return
+        both = {node: uses, partner: self._resolved(self._uses.get(partner, {}))}
+        results, readers = self._results & both.keys(), shared_work.join_uses(*both.values())
+        if not both[partner] and partner not in results or len(readers) + len(results) < 2 or \
+                both[partner] == uses and uses or MEMORY in itertools.chain(*readers.values()):
+            return
+        if not results and may_merge(readers, self.forced_buffers):
+            self._merge(list(readers))
+            return
+        group = shared_work.host(node, readers, lambda g: all(
+            self._takes(g, n, readers.keys() - {g}) for n in both))
+        written = [n for n, u in both.items() if n not in results and u.keys() - {group}]
+        if shared_work.saves_time(node, len(written), group is None and not results, self.cost):
+            self._hosts = dict.fromkeys(both, group or self._new_group(node.shape))
+
     # ---- buffers
 
     def _new_group(self, space: ops.Shape) -> Group:
@@ -393,32 +393,39 @@ class Fusion:
         uses = self._resolved(uses)  # groups may have been merged since
         group = next((g for g in sorted(uses, key=creation_order)
                       if node not in self.materialized and self._may_join(node, g, uses)), None)
-        key_group = self._same_key_group(node, uses) if group is None else None
-        if key_group is not None:
-            group, index = key_group, identity_index(node.shape)
-        elif group is None:
-            group = self._new_group(node.shape)
-            index = identity_index(node.shape)
+        if group is not None:
+            self._write_in(group, node, uses.pop(group)[0], uses)
         else:
-            index = uses.pop(group)[0]
-        group.roots.append((node, index))
-        self._write(node, group, uses)
-        self._add(node, group, self.value_index(node, index))
+            group = self._same_key_group(node, uses) or self._new_group(node.shape)
+            self._write_in(group, node, identity_index(node.shape), uses)
         if node.op is ops.REDUCE:
             self._reductions.setdefault(cost.reduced_value(node), node)
 
+    def _write_in(self, group: Group, node: UOp, index: Tokens, readers: Iterable[Group]) -> None:
+        """Compute a node in a group, which writes a buffer that others read."""
+        group.roots.append((node, index))
+        self._write(node, group, readers)
+        self._add(node, group, self.value_index(node, index))
+
     def _same_key_group(self, node: UOp, uses: Uses) -> Group | None:
-        """Return the group that reduces the same value over the same axes, as max and argmax do."""
-        same_key = self._reductions.get(cost.reduced_value(node)) if node.op is ops.REDUCE else None
-        if same_key is None or node in self.contractions or node in self.forced_buffers or \
-                ops.ARG_PAIR not in (node.src[0].op, same_key.src[0].op):
+        """Return the group that reduces the same value over the same axes, as max and argmax do, or
+        that writes the partner of the node."""
+        if node in self.forced_buffers or node in self.contractions:
             return None
-        group = self._find(self.writer[same_key])
-        waiting = map(self._find, self._waiters.get(node, ()))
+        other = shared_work.partner(node, self.readers)
+        same_key = self._reductions.get(cost.reduced_value(node)) if node.op is ops.REDUCE else None
+        if same_key is not None and ops.ARG_PAIR in (node.src[0].op, same_key.src[0].op):
+            other = same_key
+        group = self._find(self.writer[other]) if other in self.writer else None
         index = identity_index(node.shape)
-        is_same_index = (same_key, index) in group.roots and group.is_own(index)
-        return group if is_same_index and not group.is_fixed and fits(node, group, index, self) \
-            and not reads_any([group], {*uses, *waiting}) else None
+        return group if group is not None and (other, index) in group.roots and \
+            group.is_own(index) and self._takes(group, node, uses) else None
+
+    def _takes(self, group: Group, node: UOp, readers: Iterable[Group]) -> bool:
+        """Whether a group may compute a node at its own index, and others read it."""
+        waiting = map(self._find, self._waiters.get(node, ()))
+        return not group.is_fixed and fits(node, group, identity_index(node.shape), self) \
+            and not reads_any([group], {*readers, *waiting})
 
     def _may_join(self, node: UOp, group: Group, uses: Uses) -> bool:
         indices = uses[group]
@@ -427,7 +434,9 @@ class Fusion:
         index = indices[0]
         if any(t == ZERO and n > 1 for t, n in zip(index, node.shape)):
             return False  # equal along an axis, of which the group reads the first element only
-        if not (group.is_own(index) or group.contraction is None and group.can_be_row(index)):
+        if not group.is_own(index) and (
+                group.contraction is not None or not group.can_be_row(index) or
+                partial_vectors.cuts_map(node, group, index, self.lane_bytes)):
             return False
         waiting = map(self._find, self._waiters.get(node, ()))
         return fits(node, group, index, self) and not reads_any([group], {*uses, *waiting})

@@ -15,6 +15,7 @@ vector of each is not full.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -24,7 +25,7 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.tuning import KERNEL_CYCLES, STRIDED_COST
 from fnx.lower.emit.shuffles import MAX_STRIDE
 from fnx.lower.fusion import cost
-from fnx.lower.fusion.group import Group
+from fnx.lower.fusion.group import Group, long_lengths
 from fnx.lower.fusion.index_tokens import Tokens
 
 _READ_AND_ADD, _READ_AND_STORE = (ops.LOAD, ops.ADD), (ops.LOAD, ops.STORE)
@@ -58,7 +59,8 @@ def _run_length(shape: ops.Shape, bits: int) -> int:
 
 def note_rows(group: Group, node: UOp, varies: Varying) -> None:
     """Note the rows of a node that a group computes; a group that moves elements has none."""
-    if not varies[node]:
+    if not varies[node] or node.op is ops.RESHAPE and \
+            long_lengths(node) == long_lengths(node.src[0]):
         return
     if node.op.kind != "elementwise" and node.op is not ops.EXPAND:
         group.has_one_row, group.shortest_row = False, 0
@@ -73,11 +75,24 @@ def _is_map(group: Group) -> bool:
         group.contraction is None
 
 
+def _is_along_rows(node: UOp) -> bool:
+    """Whether it is a reduction along the last axis."""
+    if node.op is not ops.REDUCE:
+        return False
+    shape = node.src[0].shape
+    return max([a for a, n in enumerate(shape) if n != 1], default=-1) in node.arg.axes
+
+
 def splits_rows(node: UOp, group: Group, costs: Costs, varies: Varying, lane_bytes: int) -> bool:
-    """Whether a node at the index of a map is faster in a kernel of its own: because it would
-    split the one row of the map, or because the map has rows and the node alone has not."""
-    if node.op.kind != "elementwise" or not _is_map(group) or costs[node].reduces:
-        return False  # a row with its reductions may join the group
+    """Whether a node at the index of a map is faster in a kernel of its own: because it, or its
+    reductions, would split the one row of the map, or because the map has rows and the node alone
+    has not."""
+    if node.op.kind != "elementwise" or not _is_map(group):
+        return False
+    if costs[node].reduces:  # with its reductions it may join the group
+        return group.has_one_row and group.space != () and \
+            any(map(_is_along_rows, costs[node].loads)) and \
+            _gains(node, group.space[-1], group.work, lane_bytes)
     length = _row_length(node, varies)
     if group.has_one_row:
         return bool(length) and _gains(node, length, group.work, lane_bytes)
@@ -114,23 +129,37 @@ def _work_of_one_row(node: UOp, costs: Costs, varies: Varying) -> int:
     return work
 
 
+def cuts_map(node: UOp, group: Group, index: Tokens, lane_bytes: int) -> bool:
+    """Whether a map that is one row would be cut into rows, to compute a smaller value once for
+    each, and that takes longer than a kernel for that value."""
+    if not _is_map(group) or not group.has_one_row:
+        return False
+    row, space = group.row_of(index), group.space
+    is_column = len(space) - 1 in row
+    length = math.prod([n for _, n in itertools.takewhile(
+        lambda axis: (axis[0] in row) is is_column, reversed(list(enumerate(space))))])
+    lanes = _lanes(node, lane_bytes)
+    wasted = math.prod(space) * (-(-length // lanes) / length - 1 / lanes) * group.work
+    return wasted > KERNEL_CYCLES + 2 * cost.transfer_cycles(node)
+
+
 def separates_columns(reduction: UOp, group: Group, index: Tokens, costs: Costs,
                       lane_bytes: int) -> bool:
-    """Whether a group would compute, for a reduction of fewer columns than lanes, its results with
-    lanes that are columns apart, which takes longer than a kernel of its own for the sums."""
-    row = group.row_of(index)
-    columns = 1
-    for axis in reversed(range(len(group.space))):
-        if axis not in row:
-            break
-        columns *= group.space[axis]
+    """Whether a group would compute its results column by column for a reduction, the lanes of the
+    last columns not all filled, or, of fewer columns than lanes, the lanes that are columns apart;
+    and that takes longer than a kernel of its own for the sums. The rest is one row then."""
+    row, rank = group.row_of(index), len(group.space)
+    columns = math.prod([group.space[axis] for axis in row])
     lanes = _lanes(reduction, lane_bytes)
-    if not 1 < columns < lanes or len(row) == len(group.space):
-        return False
+    if columns == 1 or not columns % lanes or group.rows or len(row) == rank or \
+            row != frozenset(range(rank - len(row), rank)):
+        return False  # the rest would not be one row
     elements = math.prod(group.space)
-    strided = elements * (STRIDED_COST[ops.LOAD] + STRIDED_COST[ops.STORE] * len(group.roots))
     instructions = group.work + len(_READ_AND_ADD) + len(_READ_AND_STORE) * len(group.roots)
-    idle = elements * (1 / columns - 1 / lanes) * instructions
+    wasted = elements * (-(-columns // lanes) / columns - 1 / lanes) * instructions
+    if columns < lanes:  # lanes may be that far apart instead
+        wasted = min(wasted, elements * (
+            STRIDED_COST[ops.LOAD] + STRIDED_COST[ops.STORE] * len(group.roots)))
     operand = reduction.src[0]
     kernels = 2 if costs[operand].weight else 1  # what is computed is read twice then
-    return min(strided, idle) > kernels * KERNEL_CYCLES + 2 * cost.transfer_cycles(operand)
+    return wasted > kernels * KERNEL_CYCLES + 2 * cost.transfer_cycles(operand)

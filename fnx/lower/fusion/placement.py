@@ -9,13 +9,23 @@ kernelize.py asks in its walk, when all readers of the node are placed.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.tuning import KERNEL_CYCLES, STRIDED_COST
-from fnx.lower.fusion import cost, epilogues, partial_vectors, prologues
-from fnx.lower.fusion.group import Group, are_full, is_misaligned, loops_of, overlaps
+from fnx.lower.fusion import concat_in_place, cost, epilogues, partial_vectors, prologues
+from fnx.lower.fusion.group import (
+    MAX_SINGLE_ROW,
+    Group,
+    are_full,
+    are_nested,
+    is_misaligned,
+    loops_of,
+    overlaps,
+    window_count,
+)
 from fnx.lower.fusion.index_tokens import (
     Tokens,
     identity_index,
@@ -24,8 +34,11 @@ from fnx.lower.fusion.index_tokens import (
     squeeze,
 )
 from fnx.lower.fusion.reduction_loops import ReductionLoops
+from fnx.lower.fusion.varying_axes import long_axes
 
+MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
 MAX_RECOMPUTES = 4  # times a cheap value is recomputed
+CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
 PROLOGUE_WEIGHT = 6  # cost of the elementwise ops fused into an operand of a contraction
 
 
@@ -107,7 +120,41 @@ def may_repeat(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> boo
     return copies <= MAX_RECOMPUTES or cost.is_profitable(node, weight, copies, 1)
 
 
-def gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
+def may_stage(node: UOp, group: Group, indices: Collection[Tokens], fill_index: Tokens,
+              costs: GraphCosts) -> bool:
+    """Whether a group may stage a row of a value that it reads at several indices, filled at one of
+    them."""
+    row_of = frozenset.intersection(*map(group.row_of, indices))
+    if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
+            not row_of and math.prod(group.space) > MAX_SINGLE_ROW:
+        return False
+    differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
+    row_length = math.prod(node.shape[i] for i in differing)
+    return row_length * node.dtype.itemsize <= MAX_STAGE_BYTES \
+        and not cost.wastes_lanes_at_row_ends(node, differing, costs.cost) \
+        and all(type(t) is int for index in indices for t in index) \
+        and all(fill_index[i] in costs.reduction_loops.depth for i in differing)
+
+
+def needs_buffer(node: UOp, uses: Mapping[Group, Collection[Tokens]], costs: GraphCosts) -> bool:
+    """Whether a movement op should be materialized because a contraction or reduction reads padded
+    windows or concatenated rows: from memory these need no conditions and divisions; or because it
+    reads strided windows, or a diagonal again and again, whose neighbors become contiguous."""
+    if costs.varies[node] != long_axes(node.shape):
+        return False
+    readers = [(g, i) for g, indices in uses.items() for i in indices]
+    if any(_gathers_again(node, g, i, costs) for g, i in readers):
+        costs.materialized.add(node)  # in a kernel of its own, not of the group that reads it
+        return True
+    return node.op in CONDITIONAL_OPS and any(
+        g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
+        node.op is ops.CONCAT and concat_in_place.should_materialize(node, g, i) or
+        g.reduces and (window_count(i) > 1 or is_misaligned(i))
+        for g, i in readers) or node.op is ops.PERMUTE and any(
+        g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in readers)
+
+
+def _gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
     """Whether a group would read a vector whose elements are apart in memory, such as a diagonal,
     again and again, and a copy of it costs less."""
     axis = squeeze(identity_index(node.shape))

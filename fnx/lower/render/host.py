@@ -11,14 +11,16 @@ Loads and stores are of all lanes of a vector or under a mask.
 
     v = load(p, mask)               a masked load: all lanes are in cache lines of the buffer
     v = load(p, splat(c))           load(c ? p : zeros)
-    v = load(p, mask, last)         vector within a line: a masked load of p <= last ? p : buffer,
-                                    since past ``last`` no lane is active; otherwise
+    v = load(p, mask, last)         vector within a line, or the active lanes are the first: a
+                                    masked load of p <= last ? p : buffer, since past ``last`` no
+                                    lane is active; otherwise
                                     p <= last: load all lanes, then select by the mask
                                     else: load the active lanes one by one
     v = load(p, mask, last, first)  first <= p, too
 
-So no load touches lanes outside a buffer (emit/masked_loads.py). Loading one by one is for the
-last vectors of a buffer: a gather, or for small elements a loop, which is little code.
+So loads touch lanes outside a buffer in its last vector only (emit/masked_loads.py). Loading one by
+one is for the last vectors of a buffer: a gather, or for small elements a loop, which is little
+code.
 
 LLVM (22, x86) turns a masked store with a constant one-lane mask into a scalar store, and ignores
 that it also truncates: of 16 sums of 32 bits that are stored as 16 bits, it writes 4 bytes, two of
@@ -44,7 +46,7 @@ from fnx.core.ir.matrix_units import TILE_LANES, UNITS
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import KernelError
-from fnx.lower.analysis.active_lanes import active_lanes
+from fnx.lower.analysis.active_lanes import active_lanes, may_end_out_of_bounds
 from fnx.lower.render.llvm import (
     ROWS,
     Convention,
@@ -178,7 +180,7 @@ def _guarded_load(p: Printer, node: UOp) -> str:
     t = memory_dtype(node.dtype)
     memory, pointer, active = type_of(t), p.operand(address), p.typed(mask)
     in_bounds = _is_in_bounds(p, pointer, guards)
-    if _is_within_line(address):
+    if may_end_out_of_bounds(address, mask):
         return _masked_load(p, node, p.line(
             f"select i1 {in_bounds}, ptr {pointer}, ptr {p.operand(base_pointer(address))}"))
     n = _open_branch(p, in_bounds)
@@ -232,11 +234,6 @@ def _mask(p: Printer, node: UOp, position: int) -> str:
         return p.typed(node.src[position])
     lanes = node.src[0].dtype.lanes
     return f"<{lanes} x i1> splat (i1 true)"
-
-
-def _is_within_line(address: UOp) -> bool:
-    """Return whether a vector is aligned to its size, so that it lies within a cache line."""
-    return bool(address.arg >= address.dtype.itemsize * address.dtype.lanes)
 
 
 def _zeroed_alloca(p: Printer, memory: str, name_prefix: str) -> str:

@@ -53,7 +53,7 @@ class Convention(Record):
 def body(program: UOp, convention: Convention) -> list[str]:
     """Render the lines of the body of a function for a PROGRAM."""
     printer = Printer(convention)
-    if any(map(_tests_sign, program.src)):
+    if any(map(_tests_first, program.src)):
         printer.readiness = _rank_readiness(program.src)
     convention.enter(printer, program)
     rows = {**ROWS, **convention.lines}
@@ -221,9 +221,10 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
 }
 
 
-def _tests_sign(node: UOp) -> bool:
-    """Return whether LLVM (x86) expands a MAX or MIN with a test of its first operand's sign."""
-    return node.op in (ops.MAX, ops.MIN) and node.dtype.is_float and node.arg is None and \
+def _tests_first(node: UOp) -> bool:
+    """Return whether LLVM (x86) expands a MAX or MIN with a test of its first operand: of its sign,
+    or, if any zero will do, whether it is NaN."""
+    return node.op in (ops.MAX, ops.MIN) and node.dtype.is_float and \
         all((s.src[0] if s.op is ops.SPLAT else s).op is not ops.CONST for s in node.src)
 
 
@@ -237,8 +238,10 @@ def _rank_readiness(lines: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def _ordered_operands(p: Printer, node: UOp) -> Sequence[UOp]:
-    """Order the operands so that the sign of the earlier one is tested first."""
-    return sorted(node.src, key=lambda s: p.readiness.get(s, -1)) if _tests_sign(node) else node.src
+    """Order the operands so that the earlier one is tested."""
+    if not _tests_first(node):
+        return node.src
+    return sorted(node.src, key=lambda s: p.readiness.get(s, -1))
 
 
 def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:

@@ -274,7 +274,7 @@ class LoopPlan:
         column_bytes = lanes * max([volume(bound_ranges(n)) * n.dtype.itemsize for n in columns],
                                    default=0)
         while unroll > 1 and (-(-vectors // unroll) * unroll > MAX_PADDING * vectors
-                              or stage_bytes * unroll > self.target.l2 // 4
+                              or stage_bytes * unroll > self.target.l2
                               or is_reread and (_is_uneven(-(-vectors // unroll))
                                                 or column_bytes * unroll > self.target.l2 // 2)
                               or any(s.loses_lines(r, lanes * unroll) for s in self.statements)):

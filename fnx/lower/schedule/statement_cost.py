@@ -92,7 +92,8 @@ class StatementCost:
             return count * TRANSPOSED_COST * self._block_padding(n)
         if n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
             waits = STRIDED_LANE_CYCLES if self._loses_lines(n, lane, lanes) else 0
-            return count * (STRIDED_COST[n.op] + waits)
+            padding = -(-extent(lane) // lanes) * lanes / extent(lane)  # idle lanes take time, too
+            return count * (STRIDED_COST[n.op] * padding + waits)
         return count * (-(-extent(lane) // lanes) / extent(lane))
 
     def loses_lines(self, lane: UOp, lanes: int) -> bool:

@@ -54,3 +54,35 @@ def test_expensive_work_beside_a_product_of_few_columns_has_a_kernel() -> None:
     for columns, more in ((4, 1), (64, 0)):
         shapes = (512, 50), (50, columns), (512, columns)
         assert kernels(head, *shapes) == kernels(plain, *shapes) + more
+
+
+def test_expensive_work_is_not_computed_beside_sums_of_columns_that_leave_lanes_idle() -> None:
+    """50 columns are 4 vectors of 16 lanes, of which 14 are idle; all elements are 3,200 full ones.
+    64 columns leave none idle; the sums of other axes keep the rows apart all the same."""
+    for columns, count in ((50, 2), (64, 1)):
+        assert kernels(lambda x: jnp.sin(x / (x.max(0) + 1)), (500, columns)) == count
+    assert kernels(lambda x: jnp.sin(x / (x.max(1, keepdims=True) + 1)), (17, 256, 4, 5)) == 1
+
+
+def test_a_value_of_each_column_is_not_written_by_a_map() -> None:
+    def f(x: Any, s: Any) -> Any:
+        t = s[None] * 3 + 1
+        y = jnp.sin(x / t)
+        return y, t, jnp.cos(y.sum(0)) * t[0]
+
+    for width in (50, 100):
+        x, s = (np.ones(shape, np.float32) for shape in ((1024, width), (width,)))
+        for kernel in fnx.jit(f).lower(x, s).kernels:
+            assert len({n.shape for n in kernel.node.src}) == 1
+
+
+@pytest.mark.parametrize("columns", [17, 50])
+def test_expensive_work_is_not_computed_in_rows_that_leave_lanes_idle(columns: int) -> None:
+    def centered(x: Any, axis: int) -> Any:
+        return jnp.sin(x - x.mean(axis, keepdims=True))
+
+    assert kernels(lambda x: centered(x, 1), (2000, columns)) == 2
+    assert kernels(lambda x: abs(centered(x, 1)), (20, columns)) == 1
+    assert kernels(lambda x: abs(x - x.mean(1, keepdims=True)), (2000, columns)) == 1
+    assert kernels(lambda x: centered(x, 1), (2000, 64)) == 1
+    assert kernels(lambda x: jnp.sin(x.sum() - x[0, 0]), (20, columns)) == 1, "of one element"

@@ -37,3 +37,18 @@ def test_short_ones_are_read_where_they_are(name: str) -> None:
     jitted = fnx.jit(lambda x: f(jnp, x))
     np.testing.assert_allclose(np.asarray(jitted(x)), f(np, x), rtol=1e-6)
     assert len(list(jitted.lower(x).kernels)) == 1
+
+
+@pytest.mark.parametrize("name, shape", [("sum", (500, 510)), ("rows", (540, 300))])
+def test_padded_rows_that_a_reduction_reads_across_are_written_first(
+        name: str, shape: tuple[int, ...]) -> None:
+    """Else each element would be at an index with divisions: a gather."""
+    def f(m: Any, x: Any) -> Any:
+        y = m.pad(x, 1) if name == "sum" else m.pad(x, ((0, 0), (1, 2)))
+        return y.sum() if name == "sum" else y.reshape(-1, 101).sum(1)
+
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    jitted = fnx.jit(lambda x: f(jnp, x))
+    np.testing.assert_allclose(np.asarray(jitted(x)), f(np, x), rtol=2e-4, atol=1e-3)
+    first, *_ = jitted.lower(x).kernels
+    assert first.name.startswith("map")

@@ -70,6 +70,25 @@ def test_limits_are_reached_without_underflow(op: Op, t: Any) -> None:
     decomposed(op, x, target=UNFUSED, under="raise")
 
 
+@TARGETS
+@pytest.mark.parametrize("t", [np.float32, np.float64])
+def test_exp_at_both_ends_of_the_format(t: Any, target: Target) -> None:
+    """Subnormal results, the last that is finite, and NaN with any payload."""
+    form = np.finfo(t)
+    ends = [t(e * np.log(2)) for e in (form.maxexp, form.minexp, form.minexp - form.nmant - 1)]
+    near = np.concatenate([e + np.spacing(e) * np.arange(-300, 300, dtype=t) for e in ends] + [
+        np.linspace(ends[2] - 2, ends[1] + 2, 5000, dtype=t)])
+    with np.errstate(all="ignore"):
+        wanted = np.exp(near.astype(np.longdouble)).astype(t)
+    got = decomposed(ops.EXP, near, target=target)
+    assert (np.isinf(got) == np.isinf(wanted)).all()
+    finite = np.isfinite(wanted)
+    assert (abs(got[finite] - wanted[finite]) <= 2 * np.spacing(wanted[finite])).all()
+    bits = np.array([0x7ff0000000000001, -1, 0x7ff8000000000000], np.int64) if t is np.float64 \
+        else np.array([0x7f800001, 0xffffffff, 0x7fc00000, 0x7fffff01], np.uint32)
+    assert np.isnan(decomposed(ops.EXP, bits.view(t), target=target)).all()
+
+
 @pytest.mark.cases(1)
 @TARGETS
 def test_float32_power_is_within_2_ulp(target: Target) -> None:

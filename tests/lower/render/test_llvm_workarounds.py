@@ -36,3 +36,13 @@ def test_lanes_beyond_a_row_are_a_masked_load(width: int) -> None:
     text, = after_pass("render", f.lower(x).simplified, AVX512)
     assert "@llvm.masked.load" in text and "select <16 x i1> <" not in text
     np.testing.assert_allclose(f(x), np.tanh(np.full(800, width, "f4")))
+
+
+def test_of_a_maximum_what_waits_for_the_step_before_is_second() -> None:
+    """LLVM tests whether the first operand is NaN: that need not wait."""
+    f, x = fnx.jit(lambda x: x.max(0)), jnp.ones((128, 133))
+    text, = after_pass("render", f.lower(x).simplified, AVX512)
+    phis = {line.split()[0] for line in text.splitlines() if " = phi <" in line}
+    calls = [line for line in text.splitlines() if "@llvm.maximum" in line]
+    seconds = [line.rstrip(")").split()[-1] for line in calls]
+    assert calls and phis.issuperset(seconds)

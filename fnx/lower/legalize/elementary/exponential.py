@@ -3,9 +3,8 @@
     exp(x) = 2**n * exp(r),   n = round(x / log 2),   r = x - n * log 2
 
 n is in the low bits of x / log 2 + 1.5 * 2**mantissa, so as float and integer it costs one addition
-each, and 2**n is a shift. 2**n does not fit the format if the result is subnormal or close to
-overflow. There the exponent is offset, and a power of two multiplied in last, where it rounds (or
-overflows) once.
+each, and 2**n is a shift, added to the exponent of exp(r) as an integer. A result that is subnormal
+rounds where exp(r) is added to a power of two.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from fnx.core.ir import dtypes, ops
 from fnx.core.ir.expr import Expr, maximum, mulacc, polynomial, where
 from fnx.core.ir.ops import Op
 from fnx.lower.legalize.elementary.floats import (
+    INF,
     LN2_32,
     LN2_64,
     LOG2_E,
@@ -93,9 +93,10 @@ _LN2 = {dtypes.float32: LN2_32, dtypes.float64: LN2_64}
 _EXP = {dtypes.float32: EXP_32, dtypes.float64: EXPM1_64}
 _TANH = {dtypes.float32: TANH_32, dtypes.float64: TANH_64}
 _EXPM1 = {dtypes.float32: EXPM1_32, dtypes.float64: EXPM1_64}
-# Below the first, exp(x) rounds to 0; above the second, it overflows.
-_EXP_RANGE = {dtypes.float32: (-104.5, 89.0), dtypes.float64: (-746.0, 710.0)}
-_EXP2_RANGE = (-151.0, 129.0)  # the same for 2**x
+# Below the first, exp(x) rounds to 0; from the second on, it overflows.
+_EXP_RANGE = {dtypes.float32: (-104.5, 88.72283935546875),
+              dtypes.float64: (-746.0, 709.7827128933841)}
+_EXP2_RANGE = (-151.0, 128.0)  # the same for 2**x
 # Below the first, expm1(x) rounds to -1.
 _EXPM1_RANGE = {dtypes.float32: (-18.0, 89.0), dtypes.float64: (-38.0, 710.0)}
 # From here on tanh(x) rounds to 1.
@@ -124,35 +125,34 @@ def _exp_with_exponent(x: Expr) -> tuple[Expr, Expr]:
 
 def exp(x: Expr) -> Expr:
     """e**x"""
-    a = clamp(x, *_EXP_RANGE[x.dtype])
-    n, p = _exp_with_exponent(a)
-    return _scale_by_power(p, n, a)
+    low, top = _EXP_RANGE[x.dtype]
+    n, p = _exp_with_exponent(where(x < low, low, x))
+    return where(x < top, _scale_by_power(p, n), x + INF)
 
 
 def exp2(x: Expr) -> Expr:
     """2**x of float32; exact for integers."""
-    a = clamp(x, *_EXP2_RANGE)
+    low, top = _EXP2_RANGE
+    a = where(x < low, low, x)
     shifted = a + rounder(a.dtype)
     f = a - (shifted - rounder(a.dtype))
-    return _scale_by_power(mulacc(f, polynomial(EXP2_32, f), 1.0), shifted.bits(), a)
+    p = mulacc(f, polynomial(EXP2_32, f), 1.0)
+    return where(x < top, _scale_by_power(p, shifted.bits()), x + INF)
 
 
-def _scale_by_power(p: Expr, n: Expr, a: Expr) -> Expr:
-    """Return p * 2**n of the operand a, which may be subnormal or overflow.
+def _scale_by_power(p: Expr, n: Expr) -> Expr:
+    """Return p * 2**n, which may be subnormal but does not overflow, for p**2 in 1/2 .. 2.
 
-    A product that is subnormal takes a processor more than a hundred cycles. So a negative
-    exponent is raised by ``lift``, and lowered again as an integer. What is subnormal then is
-    rounded by adding a power of two whose last bit is the smallest subnormal number; of both
-    integers the right one is the greater.
+    A product that is subnormal takes a processor more than a hundred cycles. So n is added to the
+    exponent of p as an integer. What is subnormal then is rounded by adding p to a power of two
+    whose last bit is the smallest subnormal number, divided by 2**n: the difference of both as
+    integers is the result. Of both results the right one is the greater, since for greater n the
+    power of two is less than p, or is no power but a negative number.
     """
-    form, negative = p.dtype, a < 0.0
-    lift = (form.bias + 1) // 2
-    offset = where(negative, n.like(form.bias + lift << form.mantissa),
-                   form.bias - 1 << form.mantissa)
-    scaled = p * _power_of_two(n, offset, p)
-    rounded = (scaled + 2.0 ** (1 - form.bias + lift)).bits() - (1 + lift << form.mantissa)
-    lowered = maximum(rounded, scaled.bits() - (lift << form.mantissa))
-    return where(negative, lowered.bitcast(form), scaled * 2.0)
+    exponent = n << p.dtype.mantissa
+    power = (1 << p.dtype.mantissa) - exponent
+    rounded = (p + power.bitcast(p.dtype)).bits() - power
+    return maximum(p.bits() + exponent, rounded).bitcast(p.dtype)
 
 
 def expm1(x: Expr) -> Expr:
