@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from fnx.backends.device.profiling import ClockComparison, SignalProfiler
-from fnx.backends.device.queues import CommandLabel
+from fnx.backends.device.profiling import CommandTimes, SignalProfiler
 from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
@@ -51,7 +50,6 @@ _TIMED, _QUEUED, _START, _END = 1 << 1, 0x1280, 0x1282, 0x1283  # times of event
 _NO_MEMORY = (-4, -5, -6)
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
-_MAX_TIMED = 1 << 12  # commands in flight whose times are not read yet
 _MAX_ACQUIRED = 64  # acquired pieces of pinned memory before their copies are checked
 MIN_RECORDED = 8  # launches; fewer are as fast when queued one by one
 
@@ -117,10 +115,8 @@ class OpenClDriver(AbortableDriver):
         self.enqueues = self._freed = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
-        self._profiler: SignalProfiler | None = None
-        self._timed: list[tuple[int, CommandLabel]] = []  # events of a profile
         self._untimed_queue, self._timed_queue = self.queue, 0
-        self._clocks = ClockComparison(self._compare_clocks)
+        self._times = CommandTimes(self._read_times, self._compare_clocks)
         self._lock = fork_safe_lock()
         self.pinned = PinnedPool(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
@@ -268,13 +264,11 @@ class OpenClDriver(AbortableDriver):
         groups, threads, event = launch.groups, launch.threads, c_void_p()
         self.cl.clEnqueueNDRangeKernel(self.queue, launch.kernel.handle, 1, None,
                                        byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
-                                       0, None, byref(event) if self._profiler else None)
-        command = launch.command
-        if self._profiler is not None and command is not None:
-            self._timed.append((event.value or 0, CommandLabel(
-                command.name, command.node.arg.locs, command, self._profiler.submission)))
-            if len(self._timed) == _MAX_TIMED:
-                self._read_times()
+                                       0, None, byref(event) if self._times.is_open else None)
+        if self._times.is_open:
+            self._times.add(event.value or 0, launch.command)
+            if not self._times.room:
+                self._times.report()
 
     def _set_arguments(self, kernel: int, launch: QueuedLaunch, is_bound: bool = True) -> None:
         """Set the arguments, except for the memory of a launch that is not bound."""
@@ -364,11 +358,9 @@ class OpenClDriver(AbortableDriver):
                 self._timed_queue = self.cl.clCreateCommandQueue(self.context, self.device, _TIMED)
             except OpenClError:
                 return False
-        self._read_times()
-        self._profiler = profiler
+        self.wait(self.signal())  # the queues are not in order with each other
         self.queue = self._untimed_queue if profiler is None else self._timed_queue
-        if profiler is not None:
-            self._clocks.renew()
+        self._times.switch(profiler)
         return True
 
     def _compare_clocks(self) -> tuple[int, int]:
@@ -381,16 +373,13 @@ class OpenClDriver(AbortableDriver):
         self.cl.clReleaseEvent(event)
         return nanoseconds, offset
 
-    def _read_times(self) -> None:
-        """Wait for all commands; report when they ran."""
+    def _read_times(self, events: list[int]) -> list[tuple[int, int]]:
+        """Wait for commands; return when they began and ended."""
         self.wait(self.signal())
-        timed, self._timed = self._timed, []
-        for event, label in timed:
-            if self._profiler is not None:
-                start, stop = [self._clocks.ahead + self._read_time(event, what)
-                               for what in (_START, _END)]
-                self._profiler.add(label, "compute", start, stop)
+        times = [(self._read_time(e, _START), self._read_time(e, _END)) for e in events]
+        for event in events:
             self.cl.clReleaseEvent(event)
+        return times
 
     def _read_time(self, event: int, what: int) -> int:
         value = c_uint64()

@@ -249,9 +249,9 @@ class WebGpuDriver(InterruptibleDriver):
         with self._lock:
             self._pending.append(launch)
             times = self.passes.times
-            if times is not None and len(self._pending) == times.room:
+            if times is not None and len(self._pending) == times.commands.room:
                 self._flush()
-                times.report()
+                times.commands.report()
 
     def _flush(self) -> None:
         """Encode and submit the deferred launches."""
@@ -292,15 +292,11 @@ class WebGpuDriver(InterruptibleDriver):
             return False
         with self._lock:
             self._flush()
-            if self.passes.times is not None:
-                self.passes.times.report()
             if self._times is None:
                 self._times = PassTimes(self.wgpu, self.gpu, self.passes.functions,
                                         self._read_buffer)
-            self.passes.times = None
-            if profiler is not None:
-                self._times.begin(profiler)
-                self.passes.times = self._times
+            self._times.commands.switch(profiler)
+            self.passes.times = None if profiler is None else self._times
         return True
 
     def _read_buffer(self, buffer: Any, nbytes: int) -> HostBytes:

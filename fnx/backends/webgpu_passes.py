@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.device.profiling import ClockComparison, SignalProfiler
-from fnx.backends.device.queues import CommandLabel
+from fnx.backends.device.profiling import CommandTimes
 from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.driver import HostBytes, QueuedLaunch, bind_launch
 from fnx.backends.libwgpu import NativeFunctions
@@ -28,7 +27,6 @@ ALIGNMENT = 256
 _MAX_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
 _MIN_PARAMS = 1 << 14  # bytes of the uniform buffer of launches that are not linked
 _ENCODER, _PASS, _ENCODED, _HANDLES = range(4)  # handles that the calls of a pass return
-_MAX_TIMED = 1 << 11  # launches whose times are not read yet; the standard allows twice as many
 
 # bits: an allocation is a number, the buffer's in the high bits, the offset below
 BUFFER_SHIFT = 40
@@ -257,55 +255,37 @@ class PassTimes:
     def __init__(self, wgpu: Any, gpu: Any, functions: NativeFunctions,
                  read: Callable[[Any, int], HostBytes]) -> None:
         self._gpu, self._functions, self._read = gpu, functions, read
-        self._queries = gpu.create_query_set(type="timestamp", count=2 * _MAX_TIMED)
-        self._resolved = gpu.create_buffer(size=16 * _MAX_TIMED, usage=(
+        self.commands = CommandTimes(self._read_times, self._compare_clocks)
+        count = 2 * self.commands.room
+        self._queries = gpu.create_query_set(type="timestamp", count=count)
+        self._resolved = gpu.create_buffer(size=8 * count, usage=(
             wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC))
         self._period = functions.timestamp_period(gpu)
-        self._labels: list[CommandLabel] = []
-        self._clocks = ClockComparison(self._compare_clocks)
-
-    def begin(self, profiler: SignalProfiler) -> None:
-        """Give the times from now on to a profile."""
-        self._profiler = profiler
-        self._clocks.renew()
-
-    @property
-    def room(self) -> int:
-        """How many launches can be timed before the times are read."""
-        return _MAX_TIMED - len(self._labels)
+        self._used = 0  # queries
 
     def descriptor(self, launch: QueuedLaunch) -> tuple[Any, ...]:
         """Return the descriptor of a pass with the times of a launch, and what it refers to."""
-        label, command = CommandLabel("kernel"), launch.command
-        if command is not None:
-            label = CommandLabel(command.name, command.node.arg.locs, command,
-                                 self._profiler.submission)
-        self._labels.append(label)
-        return self._functions.timed_pass(self._queries, 2 * len(self._labels) - 2)
+        self.commands.add(None, launch.command)
+        self._used += 2
+        return self._functions.timed_pass(self._queries, self._used - 2)
 
     def _compare_clocks(self) -> tuple[int, int]:
-        """Return how long an empty pass took, and by how much the host's clock is ahead."""
+        """Time an empty pass."""
         encoder = self._gpu.create_command_encoder()
         encoder.begin_compute_pass(timestamp_writes={
             "query_set": self._queries, "beginning_of_pass_write_index": 0,
             "end_of_pass_write_index": 1}).end()
         encoded, start = encoder.finish(), time.monotonic_ns()
         self._gpu.queue.submit([encoded])
-        begin, end = self._times(1)[0]
+        begin, end = self._read_times([None])[0]
         nanoseconds = time.monotonic_ns() - start
         return nanoseconds, start + (nanoseconds - begin - end) // 2
 
-    def _times(self, count: int) -> list[tuple[int, int]]:
-        """Return the nanoseconds, by the device's clock, at which passes began and ended."""
+    def _read_times(self, passes: Sequence[None]) -> list[tuple[int, int]]:
+        """Return when the passes began and ended."""
+        count, self._used = len(passes), 0
         encoder = self._gpu.create_command_encoder()
         encoder.resolve_query_set(self._queries, 0, 2 * count, self._resolved, 0)
         self._gpu.queue.submit([encoder.finish()])
         ticks = self._read(self._resolved, 16 * count).view(np.uint64).reshape(count, 2)
         return [(round(int(a) * self._period), round(int(b) * self._period)) for a, b in ticks]
-
-    def report(self) -> None:
-        """Wait for all passes; report when they ran."""
-        labels, self._labels = self._labels, []
-        for label, (start, stop) in zip(labels, self._times(len(labels)) if labels else ()):
-            self._profiler.add(label, "compute", self._clocks.ahead + start,
-                               self._clocks.ahead + stop)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -71,6 +72,7 @@ class RecordingCuda:
         self.things: dict[int, tuple[str, Any]] = {}
         self.stream: list[tuple[str, Any]] = []
         self.asked: set[int] = set()
+        self.reached: dict[int, int] = {}  # nanoseconds, by event
         self.ran: list[str] = []
         self.functions = {name: ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._called(name))
                           for name, types in libcuda.SIGNATURES.items()}
@@ -313,8 +315,8 @@ class RecordingCuda:
     # ---- the timeline
 
     def _cuEventCreate(self, to: int, flags: int) -> None:
-        assert flags == 2
-        _put(to, self._new("event", None))
+        assert flags in (0, 2)
+        _put(to, self._new("event", flags == 0))
 
     def _cuEventRecord(self, event: int, stream: int) -> None:
         self._is(event, "event")
@@ -335,6 +337,12 @@ class RecordingCuda:
                 self.asked.add(event)
             raise Refused(600)
 
+    def _cuEventElapsedTime(self, to: int, first: int, second: int) -> None:
+        for event in (first, second):
+            assert self._is(event, "event"), "an event without times"
+            assert ("event", event) not in self.stream, "an event that is in flight"
+        _put(to, (self.reached[second] - self.reached[first]) / 1e6, ctypes.c_float)
+
     def _run(self, count: int) -> None:
         for _ in range(count):
             kind, what = self.stream[0]
@@ -343,6 +351,8 @@ class RecordingCuda:
             self.stream.pop(0)
             if kind == "copy":
                 what()
+            elif kind == "event":
+                self.reached[what] = time.monotonic_ns()
 
 
 class RecordedDevice(GpuDevice):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -241,18 +242,28 @@ def record(name: str) -> Callable[[], RunTrace]:
     """
     global _open_profile
     first = get_device(name)
-    with _lock:
+    with _lock, contextlib.ExitStack() as opened:
         check_no_open_profile(_open_profile)
-        stops = {name: first.record()}
-        stops |= {other: device.record() for other, device in _devices.items()
-                  if other != name and device.is_timed and not device.is_recording}
+        stops: dict[str, Callable[[], RunTrace]] = {}
+        for other, device in {name: first, **_devices}.items():
+            if device is first or device.is_timed and not device.is_recording:
+                stops[other] = device.record()
+                opened.callback(stops[other])
+        opened.pop_all()  # nothing failed
         _open_profile = stops
 
     def stop() -> RunTrace:
         global _open_profile
         with _lock:
             _open_profile = None
-        return _merge_recordings({name: end() for name, end in stops.items()})
+        recordings: dict[str, RunTrace] = {}
+
+        def end(other: str) -> None:
+            recordings[other] = stops[other]()
+        with contextlib.ExitStack() as stack:  # all end, though one fails
+            for other in reversed(stops):
+                stack.callback(end, other)
+        return _merge_recordings(recordings)
     return stop
 
 

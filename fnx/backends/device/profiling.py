@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from fnx.backends.device.hcq import Command, to_signed
-from fnx.backends.device.queues import CommandLabel
+from fnx.backends.device.queues import COMPUTE, CommandLabel
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.kernel_code import Chunk, KernelRun
 from fnx.core.rewriting.peak_rates import arithmetic_type, count_bytes, count_flops
 
 _MAX_RUNS = 1 << 18  # commands in a profile
+_MAX_TIMED = 1 << 11  # commands whose times are read together
 _COMPARISONS = 5  # of two clocks; the fastest one counts
-_RENEW_AFTER = 10.0  # seconds after which clocks may have drifted
+_COMPARE_AFTER = 10.0  # seconds after which clocks may have drifted
 
 
 def profile_entry(command: Command) -> KernelRun:
@@ -32,24 +34,6 @@ def profile_entry(command: Command) -> KernelRun:
         if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
     return KernelRun(arg.name, arg.locs, nbytes, flop_count,
                      arithmetic=arithmetic_type(command.kernel))
-
-
-class ClockComparison:
-    """By how many nanoseconds the clock of the host is ahead of that of a device.
-
-    Args:
-        compare: returns how long a comparison took, and its result.
-    """
-
-    def __init__(self, compare: Callable[[], tuple[int, int]]) -> None:
-        self._compare, self._compared = compare, -math.inf
-        self.ahead = 0
-
-    def renew(self) -> None:
-        """Compare the clocks, unless that was done a short time ago."""
-        if time.monotonic() - self._compared >= _RENEW_AFTER:
-            self.ahead = min([self._compare() for _ in range(_COMPARISONS)])[1]
-            self._compared = time.monotonic()
 
 
 class _Profiler:
@@ -111,6 +95,61 @@ class SignalProfiler(_Profiler):
             if label.command is None else self._entry(label.command)
         self.runs.append(entry.replace(start=start, stop=stop, submission=label.submission,
                                        chunks=(Chunk(worker, start, stop),)))
+
+
+class CommandTimes:
+    """The times of the commands of a profile, by events of the driver, read many together.
+
+    Args:
+        read: waits for the events, and returns the nanoseconds at which their commands began and
+            ended, by the device's clock.
+        compare: compares the clocks; returns the nanoseconds that this took, and by how many the
+            host's is ahead.
+        queue: the name of the queue.
+
+    Attributes:
+        is_open: whether a profile is being recorded.
+    """
+
+    def __init__(self, read: Callable[[list[Any]], Sequence[tuple[int, int]]],
+                 compare: Callable[[], tuple[int, int]], queue: str = COMPUTE) -> None:
+        self._read, self._compare, self._queue = read, compare, queue
+        self._events: list[tuple[Any, CommandLabel]] = []
+        self._profiler: SignalProfiler | None = None
+        self._ahead, self._compared = 0, -math.inf
+
+    @property
+    def is_open(self) -> bool:
+        return self._profiler is not None
+
+    def switch(self, profiler: SignalProfiler | None) -> None:
+        """Report to the profile that ends; time the commands from now on for another one."""
+        self.report()
+        self._profiler = profiler
+        if profiler is not None and time.monotonic() - self._compared >= _COMPARE_AFTER:
+            self._ahead = min([self._compare() for _ in range(_COMPARISONS)])[1]
+            self._compared = time.monotonic()
+
+    @property
+    def room(self) -> int:
+        """How many commands can be added before a report."""
+        return _MAX_TIMED - len(self._events)
+
+    def add(self, event: Any, command: Command | None) -> None:
+        """Add a command that was queued, with its event."""
+        label = CommandLabel("kernel")
+        if command is not None and self._profiler is not None:
+            label = CommandLabel(command.name, command.node.arg.locs, command,
+                                 self._profiler.submission)
+        self._events.append((event, label))
+
+    def report(self) -> None:
+        """Wait for the commands; tell the profile when they ran."""
+        events, self._events = self._events, []
+        times = self._read([event for event, _ in events]) if events else ()
+        for (_, label), (start, stop) in zip(events, times):
+            if self._profiler is not None:
+                self._profiler.add(label, self._queue, self._ahead + start, self._ahead + stop)
 
 
 class SynchronousProfiler(_Profiler):

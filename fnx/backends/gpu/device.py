@@ -55,13 +55,8 @@ from fnx.core.ir.cache import DeathQueue, find_memo, memos_of
 from fnx.core.ir.kernel_code import KernelCode, RunTrace
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.algebra import evaluate
-from fnx.core.support.errors import (
-    CallbackError,
-    DeviceError,
-    Location,
-    OutOfMemoryError,
-    warn,
-)
+from fnx.core.support import errors
+from fnx.core.support.errors import CallbackError, DeviceError, Location, OutOfMemoryError
 from fnx.core.support.process import at_exit, fork_safe_lock
 
 _IN_FLIGHT, _MAX_REPORTED = 16, 4  # submissions that a fault may name, and kernels
@@ -469,19 +464,22 @@ class GpuDevice(DeviceBase):
     def record(self) -> Callable[[], RunTrace]:
         """Record when each command runs; one profile at a time."""
         check_no_open_profile(self.runs)
+        self.reopen_if_lost()
         runs: SignalProfiler | SynchronousProfiler = (profiler := SignalProfiler())
-        if not self.driver.set_profiler(profiler):
+        if not self.pool.call_driver(self.driver.set_profiler, profiler):
             runs = SynchronousProfiler()
-            warn(f"{self.name} reports no times: while a profile is recorded, each command is "
-                 "waited for, so commands do not overlap and short ones take longer", UserWarning,
-                 ("fnx", 0), _said)
+            errors.warn(f"{self.name} reports no times: each command of a profile is waited for, "
+                        "so none overlap and short ones take longer", UserWarning, ("fnx", 0),
+                        _said)
         self.runs = runs
 
         def stop() -> RunTrace:
-            if runs is profiler:
-                self.synchronize()
-                self.driver.set_profiler(None)
-            self.runs = None
+            try:
+                if runs is profiler:
+                    self.synchronize()
+                    self.pool.call_driver(self.driver.set_profiler, None)
+            finally:
+                self.runs = None
             return RunTrace(runs.runs, runs.lost, runs.workers)
         return stop
 
