@@ -20,6 +20,7 @@ import fnx.numpy as jnp
 from fnx.backends.device.base import get_device
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
+from tests.devices.conftest import on_device_or_recording
 
 
 def scaled(x: Any) -> Any:
@@ -57,14 +58,23 @@ def test_a_fault_names_kernel_and_line_and_the_device_is_opened_anew(
     monkeypatch.undo()
 
 
-def test_work_that_does_not_end_is_left(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    f = fnx.jit(scaled)
-    y = f(jnp.ones(3))
-    monkeypatch.setattr(opencl.driver, "done", lambda value: False)
-    with override(time_limit=0.05), pytest.raises(DeviceError, match="ends within 0.05 s; in "):
-        np.asarray(y)
-    monkeypatch.undo()
-    np.testing.assert_array_equal(np.asarray(f(np.ones(3, np.float32))).shape, (3,))
+@pytest.mark.parametrize("name", ["opencl", "webgpu", "cuda"])
+def test_a_queue_that_never_signals(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_device_or_recording(name, monkeypatch) as device:
+        f, x = fnx.jit(scaled), jnp.asarray(np.ones(3, np.float32))
+        want = np.asarray(f(x))
+        for ask in (np.asarray, lambda y: y.block_until_ready(), lambda y: f(y)[0] + 1):
+            y, old = f(jnp.asarray(np.ones(3, np.float32))), device.driver
+            with monkeypatch.context() as patch:
+                patch.setattr(old, "done", lambda value: False)
+                start = time.monotonic()
+                with override(time_limit=0.05), pytest.raises(
+                        DeviceError, match="ends within 0.05 s; in flight: .*sin") as error:
+                    float(np.asarray(ask(y)).sum())
+                assert time.monotonic() - start < 10
+            assert f"test_faults.py:{scaled.__code__.co_firstlineno + 1}" in str(error.value)
+            np.testing.assert_array_equal(np.asarray(f(np.ones(3, np.float32))), want)
+            assert device.driver is not old
 
 
 def test_ctrl_c_leaves_the_wait(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
