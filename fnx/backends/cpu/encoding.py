@@ -42,6 +42,11 @@ class LaunchPlan(Protocol):
     short: int
 
 
+def _wakes_workers(plan: LaunchPlan) -> bool:
+    """Whether a kernel is shared among all workers, also if they sleep."""
+    return plan.chunks > 1 and not plan.short
+
+
 class RecordInfo(Record):
     """Description of a record, for faults and profiles: its name, the enclosing loops with their
     registers, and its command.
@@ -120,22 +125,24 @@ class Encoder:
         return len(self.records) - 1
 
     def _commands(self, commands: Sequence[AnyCommand]) -> None:
-        for command in commands:
+        for command, following in itertools.zip_longest(commands, commands[1:]):
             if isinstance(command, Command):
-                self._execute(command)
+                self._execute(command, isinstance(following, Command) and
+                              _wakes_workers(self.plans[following]))
             elif isinstance(command, QueuedLoop):
                 self._loop(command)
             else:
                 self._branch(command)
 
-    def _execute(self, command: Command) -> None:
+    def _execute(self, command: Command, workers_wake: bool) -> None:
+        """Encode a command. If the next one wakes workers, this one may as well do so."""
         plan = self.plans[command]
         first = len(self.table) // 2
         for slot in command.slots:
             self._slot(slot)
         self._record(f"kernel {command.name}", layout.EXEC, plan.kernel.address, first,
-                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks, plan.short,
-                     command=command)
+                     8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks,
+                     0 if workers_wake else plan.short, command=command)
         self.scalars += [to_signed(s) for s in command.scalars]
 
     def _loop(self, loop: QueuedLoop) -> None:

@@ -15,9 +15,9 @@ chunk.
 An idle worker spins for as long as its last work took, then sleeps, so at most half of the
 processor time is wasted. Waking a worker costs more than sharing a short job saves. So a short job
 is shared while all workers are awake, and wakes workers only if the last shareable job ended no
-longer ago than this one takes. If a worker is delayed in its chunk of a short job until the leader
-has to sleep, the leader runs the next short jobs alone: twice as many as after the last such event,
-less one for each job since that went well.
+longer ago than this one takes, or if a long one follows at once (encoding.py). If a worker is
+delayed in its chunk of a short job until the leader has to sleep, the leader runs the next short
+jobs alone: twice as many as after the last such event, less one for each job since that went well.
 """
 
 from __future__ import annotations

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fnx.backends.cpu import layout
+from fnx.backends.cpu.encoding import Encoder
 from fnx.backends.device.base import get_device
 from fnx.backends.device.hcq import collect_execs, decode_commands
 from fnx.core.ir import build, build_calls, dtypes, ops
@@ -309,3 +312,22 @@ def test_an_endless_loop_does_not_hold_up_the_end() -> None:
         print("end", flush=True)
         """)
     assert (done.stdout, done.returncode) == ("end\n", 0), done.stderr
+
+
+def test_a_short_kernel_wakes_workers_if_a_long_one_follows() -> None:
+    """They would be woken at once anyway, and meanwhile the leader works alone."""
+    xs = [build.param(i, F, (64, i + 1)) for i in range(4)]
+    buffer: Any = link(build.function([build.exp(x) for x in xs], 4), get_device("cpu")).buffer
+    commands, plan = buffer._commands, next(iter(buffer._plans.values()))
+
+    def short_words(*kernels: tuple[int, int]) -> list[int]:
+        """Return the words of the records of kernels with so many chunks, of so many ns."""
+        plans = {c: SimpleNamespace(kernel=plan.kernel, iterations=64, chunk=1, chunks=n, short=ns)
+                 for c, (n, ns) in zip(commands, kernels)}
+        encoder = Encoder(plans, 4, 4)
+        encoder.encode(commands)
+        return [words[layout.SHORT_NS] for words in encoder.records]
+
+    short, long, single = (4, 9000), (8, 0), (1, 0)
+    assert short_words(short, short, long, short) == [9000, 0, 0, 9000]
+    assert short_words(short, single, short, long) == [9000, 0, 0, 0]
