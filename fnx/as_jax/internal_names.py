@@ -128,6 +128,8 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
             "eval_context": ensure_compile_time_eval,
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
+    "jax._src.api": {name: type(name, (), {"__doc__": "Marks a cotangent of ``with_refs``."})
+                     for name in ("DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded")},
     "jax._src.jaxpr_util": {n: getattr(jaxpr_statistics, n) for n in jaxpr_statistics.__all__},
     "jax._src.traceback_util": _frames,
     "jax._src.core": {**core_helpers.CORE, **jaxpr_helpers.OF_CORE,

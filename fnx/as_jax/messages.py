@@ -261,9 +261,17 @@ _DERIVATIVES: dict[str, Words] = {
     r"expected tangents of the structure of the primals, (.*); got (.*)":
         "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
         r"tree structure PyTreeDef(\1) whereas tangents have tree structure PyTreeDef(\2).",
+    r"expected no (?:NaN|NaN or infinity), got (nan|inf|-inf) (?:from|in) (\w+)":
+        r"invalid value (\1) encountered in \2",
+    r"pullback: expected one cotangent, a tree like the result, .*; got (\d+) arguments":
+        r"The function returned by `jax.vjp` applied to the function was called with \1 arguments, "
+        "but functions returned by `jax.vjp` must be called with a single argument corresponding "
+        "to the single value returned by the function being differentiated (even if that returned "
+        "value is a tuple or other container).",
     r"expected a cotangent of shape (.*), got (.*)":
-        r"Shape of cotangent input to vjp pullback function \2 must be the same as the shape of "
-        r"corresponding primal output \1: cotangent type does not match function output",
+        r"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got shape \2, but "
+        r"expected shape \1 because the corresponding output of the differentiated function had "
+        "it: cotangent type does not match function output",
     r"expected float arguments, got (\w+)":
         r"linear_transpose only supports [float and complex] inputs. Got dtype \1",
     r"grad of .*: expected argnums among (\d+) positional arguments, got (\d+)":
@@ -351,6 +359,17 @@ _ROWS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
     for pattern, words in table.items())
 
 
+# How the words of errors begin that JAX explains on a page -> the class.
+_ERRORS = "https://docs.jax.dev/en/latest/errors.html"
+_PAGES = {
+    "Abstract tracer value encountered": "ConcretizationTypeError",
+    "Attempted boolean conversion": "TracerBoolConversionError",
+    "Array boolean indices must be concrete": "NonConcreteBooleanIndexError",
+    "Encountered an unexpected tracer": "UnexpectedTracerError",
+    "The __index__() method was called": "TracerIntegerConversionError",
+    "The numpy.ndarray conversion method": "TracerArrayConversionError"}
+
+
 def words_of_jax(text: str, f: Callable[..., Any] | None = None) -> str:
     """Return JAX's words for the message and the hint of an error, or nothing.
 
@@ -360,6 +379,8 @@ def words_of_jax(text: str, f: Callable[..., Any] | None = None) -> str:
         match = pattern.search(text)
         if match is not None:
             said = words(match) if callable(words) else match.expand(words)
+            page = next((name for start, name in _PAGES.items() if said.startswith(start)), "")
+            said += f"\nSee {_ERRORS}#jax.errors.{page}" if page else ""
             return said if f is None else _with_line(
                 said if "it depends on" in text else _with_parameters(said, f), f)
     return ""

@@ -26,6 +26,7 @@ from fnx.core.scope import scope
 from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, GradError, PytreeError
 from fnx.core.support.record import Record
+from fnx.core.tracing.references import Ref
 from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import function_name, inline_function, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
@@ -275,6 +276,37 @@ class Pullback(_LinearMap):
 
     def __call__(self, *cotangent: Any) -> tuple[Any, ...]:
         return _pull(self, cotangent)
+
+    def with_refs(self, *refs: Any) -> Callable[[Any], tuple[Any, ...]]:
+        """Return a pullback that adds cotangents to references instead of returning them.
+
+        Args:
+            refs: for each primal a tree like it: a reference where the cotangent is added to it,
+                anything else that is no container where it is returned.
+
+        Returns:
+            A function like this one; in place of a cotangent that it has added, it returns None.
+
+        >>> import fnx
+        >>> _, pull = fnx.vjp(lambda x: x * x, 3.0)
+        >>> total = fnx.new_ref(1.0)
+        >>> pull.with_refs(total)(1.0); total[...]
+        (None,)
+        Array(7., dtype=float32)
+        """
+        def pull(*cotangent: Any) -> tuple[Any, ...]:
+            cts = _pull(self, cotangent)
+            out: tuple[Any, ...] = tree.map(_accumulate, refs, cts)
+            return out
+        return pull
+
+
+def _accumulate(ref: Any, cotangent: Any) -> Any:
+    """Add a cotangent to a reference; else return it."""
+    if not isinstance(ref, Ref):
+        return cotangent
+    ref.addupdate(cotangent)
+    return None
 
 
 class Transposition(Pullback):
