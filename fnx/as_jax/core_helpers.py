@@ -13,7 +13,7 @@ import functools
 import inspect
 import operator
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -232,8 +232,23 @@ def resolve_kwargs(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
     bound = inspect.signature(fun).bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
-        raise TypeError(f"keyword arguments could not be resolved to positions: {bound.kwargs}")
+        raise TypeError(f"keyword arguments could not be resolved to positions: "
+                        f"{', '.join(bound.kwargs)}")
     return bound.args
+
+
+def rebase_donate_argnums(donate_argnums: Iterable[int], static_argnums: Iterable[int]
+                          ) -> tuple[int, ...]:
+    """Return the numbers of donated arguments among those that are not static.
+
+    >>> rebase_donate_argnums((3, 4), (0, 1))
+    (1, 2)
+    """
+    static, donated = set(static_argnums), sorted(set(donate_argnums))
+    if both := static.intersection(donated):
+        raise ValueError(f"`static_argnums` {sorted(static)} and `donate_argnums` {donated} cannot "
+                         f"intersect: both have {sorted(both)}")
+    return tuple([i - sum(j < i for j in static) for i in donated])
 
 
 def weakref_lru_cache(f: Callable[..., Any] | None = None, *, maxsize: int | None = 2048, **_: Any

@@ -205,6 +205,7 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax.api_util": {"debug_info": core_helpers.debug_info,
                      "flatten_axes": core_helpers.flatten_axes,
                      "donation_vector": core_helpers.donation_vector,
+                     "rebase_donate_argnums": core_helpers.rebase_donate_argnums,
                      "shaped_abstractify": core_helpers.shaped_abstractify,
                      "flatten_fun": linear_util.flatten_fun,
                      "flatten_fun_nokwargs": linear_util.flatten_fun_nokwargs,

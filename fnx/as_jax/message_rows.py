@@ -185,7 +185,7 @@ COMPILED: dict[str, Words] = {
         "The invocation args and kwargs must have the same pytree structure as when the function "
         r"'\1' was exported, but they have the following structural differences: \2",
     r"(\S+): expected a call on (.*), got one on (\w+)":
-        r"Function '\1' was exported for platform '\2' but it is used on '\3'.",
+        r"Function '\1' was exported for platforms '('\2',)' but it is used on '('\3',)'.",
     r"^(\S+): expected (\w+)(\[.*\]), got (\w+)\3":
         r"Dtype mismatch for args[0]: expected \2 and called with \4",
     r"^(\S+): expected \w+\[(.*)\], got \w+\[(.*)\]\n.*export": _exported_shape,

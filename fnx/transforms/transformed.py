@@ -92,6 +92,8 @@ class Transformed(Generic[P, R_co]):
         if self.kind != "jit":  # which computes the same: same name and docs
             self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"
             self.__doc__ = "\n\n".join(filter(None, (self.summary, getattr(f, "__doc__", ""))))
+        elif isinstance(f, functools.partial):
+            self.__name__ = self.__qualname__ = self._name
 
     def __repr__(self) -> str:
         return f"<{self.kind} of {self._name}>"

@@ -80,8 +80,12 @@ class StateUsedError(LeakedTracerError):
 
     def __init__(self, state: State) -> None:
         names = [s.name for s in scope.open_scopes()[-1:]]
+        hint = "pass its value as an argument, and return the next one"
+        if names and names[0].startswith("the bwd of"):
+            hint = "a backward rule uses no references and has no checks: return what it would " \
+                   "write as a cotangent, or add cotangents by vjp(f, x)[1].with_refs"
         super().__init__(f"expected no reference from outside in {names[0] if names else 'a trace'}"
-                         ", got one", hint="pass its value as an argument, and return the next one")
+                         ", got one", hint=hint)
         self.state = state
 
 

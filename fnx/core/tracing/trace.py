@@ -12,6 +12,7 @@ PARAM of one scope cannot be confused with that of another.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import math
@@ -267,7 +268,10 @@ def _missing_attribute(error: AttributeError) -> UnknownNameError:
 
 
 def function_name(f: Callable[..., Any]) -> str:
-    """Return the name of a function for messages."""
+    """Return the name of a function for messages; of a ``functools.partial``, that of its
+    function."""
+    while isinstance(f, functools.partial):
+        f = f.func
     return str(getattr(f, "__name__", type(f).__name__))
 
 
