@@ -106,6 +106,24 @@ def calls() -> Iterator[Figure]:
                1e6 * median_difference(waited, raw_waited), 15.0, "us")
 
 
+def waited_calls(name: str) -> Iterator[Figure]:
+    """Yield microseconds of a call on a device, without and with a wait for its result."""
+    with override(device=name):
+        get_device(name)
+        f, x = fnx.jit(lambda x: x + 1), jnp.ones(8)
+
+        def call_many() -> None:
+            for _ in range(CALLS):
+                y = f(x)
+            y.block_until_ready()
+        for _ in range(3):
+            call_many()
+        (many,) = in_turns(call_many)
+        (waited,) = in_turns(lambda: f(x).block_until_ready(), rounds=CALLS)
+        yield f"{name}: a call", 1e6 / CALLS * statistics.median(many), None, "us"
+        yield f"{name}: a call that is waited for", 1e6 * statistics.median(waited), None, "us"
+
+
 def enqueues(driver: Any, launches: Any, linked: Any, count: int) -> CallList:
     """List calls of the driver's C functions that enqueue a linked kernel ``count`` times."""
     launch, kernel = launches[0], linked.kernels[0]
@@ -234,7 +252,7 @@ def sorts(name: str) -> Iterator[Figure]:
 
 
 PARTS: dict[str, Callable[[], list[Iterator[Figure]]]] = {
-    "calls": lambda: [calls()], "overlap": lambda: [overlap()],
+    "calls": lambda: [calls(), waited_calls("webgpu")], "overlap": lambda: [overlap()],
     "profiles": lambda: [profiles("opencl"), profiles("webgpu")],
     "sorts": lambda: [sorts("opencl"), sorts("webgpu")]}
 

@@ -22,10 +22,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_char_p, c_float, c_int, c_int64, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from typing import Any
 
-from fnx.backends.device.profiling import CommandTimes, SignalProfiler
+from fnx.backends.cuda_times import EventTimes
+from fnx.backends.device.profiling import SignalProfiler
 from fnx.backends.gpu import pinned_memory
 from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
@@ -148,9 +149,7 @@ class CudaDriver(AbortableDriver):
         self._signals = self._passed = 0
         self._events: dict[int, int] = {}
         self._free_events: list[int] = []
-        self._times = CommandTimes(self._read_times, self._compare_clocks)
-        self._free_timed: list[int] = []  # events with times; one of them, and its nanoseconds:
-        self._base, self._base_time = 0, 0.0
+        self._times = EventTimes(self._call, self.stream, lambda: self.wait(self._record()))
         self._pending: list[QueuedLaunch] = []
         # kernels ahead of each value
         self._pending_values: deque[tuple[int, tuple[str, ...]]] = deque()
@@ -287,9 +286,10 @@ class CudaDriver(AbortableDriver):
         """Defer the launch until other work must follow it: one copy then serves all."""
         with self._lock:
             self._pending.append(launch)
-            if self._times.is_open and len(self._pending) == self._times.room:
+            times = self._times.commands
+            if times.is_open and len(self._pending) == times.room:
                 self._flush()
-                self._times.report()
+                times.report()
 
     def _flush(self) -> None:
         """Copy the words of all deferred launches, and launch them."""
@@ -313,11 +313,11 @@ class CudaDriver(AbortableDriver):
         self._pending = []
         for launch, start in zip(launches, starts):
             word = c_uint64(self._block + 8 * start)
-            begin = self._record_time() if self._times.is_open else 0
+            begin = self._times.record() if self._times.commands.is_open else 0
             self._call("cuLaunchKernel", launch.kernel.handle, launch.groups, 1, 1, launch.threads,
                        1, 1, 0, self.stream, (c_void_p * 1)(ctypes.addressof(word)), None)
             if begin:
-                self._times.add((begin, self._record_time()), launch.command)
+                self._times.commands.add((begin, self._times.record()), launch.command)
         self._run([launch.kernel.symbol for launch in launches])
 
     def _send(self, words: ctypes.Array[Any], block: int) -> None:
@@ -400,40 +400,14 @@ class CudaDriver(AbortableDriver):
         """Record events around each kernel, until the profile ends."""
         with self._lock:
             self._flush()
-            event = self._record_time()
-            self.wait(self._record())
-            if self._base:  # the time between two events is a float32, so it has to be short
-                self._base_time = self._event_time(event)
-                self._free_timed.append(self._base)
-            self._base = event
             self._times.switch(profiler)
         return True
 
-    def _record_time(self) -> int:
-        event = self._free_timed.pop() if self._free_timed else self._pointer(
-            "cuEventCreate", ENUMS["CU_EVENT_DEFAULT"])
-        self._call("cuEventRecord", event, self.stream)
-        return event
-
-    def _event_time(self, event: int) -> float:
-        milliseconds = c_float()
-        self._call("cuEventElapsedTime", byref(milliseconds), self._base, event)
-        return self._base_time + milliseconds.value * 1e6
-
-    def _read_times(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Wait for kernels; return when they began and ended."""
-        self.wait(self._record())
-        times = [(round(self._event_time(a)), round(self._event_time(b))) for a, b in events]
-        self._free_timed += [event for pair in events for event in pair]
-        return times
-
-    def _compare_clocks(self) -> tuple[int, int]:
-        """Time an event."""
-        start, event = time.monotonic_ns(), self._record_time()
-        ((begin, _),) = self._read_times([(event, event)])
-        nanoseconds = time.monotonic_ns() - start
-        self._free_timed.pop()  # twice in the list
-        return nanoseconds, start + nanoseconds // 2 - begin
+    def report_times(self) -> None:
+        """Read the events of the profile."""
+        with self._lock:
+            self._flush()
+            self._times.commands.report()
 
     # ---- the timeline
 

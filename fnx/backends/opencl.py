@@ -358,10 +358,23 @@ class OpenClDriver(AbortableDriver):
                 self._timed_queue = self.cl.clCreateCommandQueue(self.context, self.device, _TIMED)
             except OpenClError:
                 return False
-        self.wait(self.signal())  # the queues are not in order with each other
-        self.queue = self._untimed_queue if profiler is None else self._timed_queue
+        self._switch_queue(self._untimed_queue if profiler is None else self._timed_queue)
         self._times.switch(profiler)
         return True
+
+    def _switch_queue(self, queue: int) -> None:
+        """Let later work go to another queue, after all that is queued."""
+        event = c_void_p()
+        with self._lock:
+            self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
+            self.cl.clFlush(self.queue)
+            self.cl.clEnqueueBarrierWithWaitList(queue, 1, byref(event), None)
+            self.cl.clReleaseEvent(event)
+            self.queue = queue
+
+    def report_times(self) -> None:
+        """Read the events of the profile."""
+        self._times.report()
 
     def _compare_clocks(self) -> tuple[int, int]:
         """Return how long it took to queue a marker, and by how much the host's clock is ahead."""

@@ -299,6 +299,14 @@ class WebGpuDriver(InterruptibleDriver):
             self.passes.times = None if profiler is None else self._times
         return True
 
+    @reports_device_loss
+    def report_times(self) -> None:
+        """Read the timestamps of the profile."""
+        with self._lock:
+            self._flush()
+            if self.passes.times is not None:
+                self.passes.times.commands.report()
+
     def _read_buffer(self, buffer: Any, nbytes: int) -> HostBytes:
         self._wait_for_previous()
         encoder, mapped = self.gpu.create_command_encoder(), self._host_buffer(nbytes)

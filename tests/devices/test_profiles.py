@@ -128,3 +128,27 @@ def test_a_device_that_fails_during_a_profile_can_be_profiled_afterwards(
     assert not device.is_recording and not get_device("cpu").is_recording
     seen = fnx.profile(f)(x)
     assert seen.kernels[0].line.startswith("test_profiles.py:")
+
+
+@pytest.mark.cases(1)
+def test_ctrl_c_at_the_end_of_a_profile_leaves_the_order_of_work(
+        device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, x = fnx.jit(lambda x: x * 2 + 1), jnp.zeros(1000)
+    f(x).block_until_ready()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with fnx.profile():
+            for _ in range(40):
+                x = f(x)
+            patch.setattr(device, "synchronize", interrupted)
+    assert not device.is_recording
+    for _ in range(40):
+        x = f(x)
+    want = np.zeros(1000, np.float32)
+    for _ in range(80):
+        want = want * 2 + 1
+    np.testing.assert_array_equal(np.asarray(x), want)
+    seen = fnx.profile(f)(x)
+    assert [row.count for row in seen.kernels] == [1] and 0 < seen.nanoseconds <= seen.seconds * 1e9

@@ -242,20 +242,25 @@ def record(name: str) -> Callable[[], RunTrace]:
     """
     global _open_profile
     first = get_device(name)
-    with _lock, contextlib.ExitStack() as opened:
+    stops: dict[str, Callable[[], RunTrace]] = {}
+    with _lock:
         check_no_open_profile(_open_profile)
-        stops: dict[str, Callable[[], RunTrace]] = {}
-        for other, device in {name: first, **_devices}.items():
+        _open_profile, devices = stops, {name: first, **_devices}
+
+    def forget() -> None:
+        global _open_profile
+        _open_profile = None
+    with contextlib.ExitStack() as opened:  # without the lock: a device may wait for its own
+        opened.callback(forget)
+        for other, device in devices.items():
             if device is first or device.is_timed and not device.is_recording:
                 stops[other] = device.record()
                 opened.callback(stops[other])
         opened.pop_all()  # nothing failed
-        _open_profile = stops
 
     def stop() -> RunTrace:
-        global _open_profile
         with _lock:
-            _open_profile = None
+            forget()
         recordings: dict[str, RunTrace] = {}
 
         def end(other: str) -> None:

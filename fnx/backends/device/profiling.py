@@ -123,12 +123,16 @@ class CommandTimes:
         return self._profiler is not None
 
     def switch(self, profiler: SignalProfiler | None) -> None:
-        """Report to the profile that ends; time the commands from now on for another one."""
-        self.report()
-        self._profiler = profiler
-        if profiler is not None and time.monotonic() - self._compared >= _COMPARE_AFTER:
-            self._ahead = min([self._compare() for _ in range(_COMPARISONS)])[1]
-            self._compared = time.monotonic()
+        """Time the commands from now on for another profile, or for none; nothing is reported to
+        the one before.
+        """
+        self._profiler = None
+        if profiler is not None:
+            self.report()  # to nobody: of a profile whose end was interrupted
+            if time.monotonic() - self._compared >= _COMPARE_AFTER:
+                self._ahead = min([self._compare() for _ in range(_COMPARISONS)])[1]
+                self._compared = time.monotonic()
+            self._profiler = profiler
 
     @property
     def room(self) -> int:

@@ -465,21 +465,23 @@ class GpuDevice(DeviceBase):
         """Record when each command runs; one profile at a time."""
         check_no_open_profile(self.runs)
         self.reopen_if_lost()
-        runs: SignalProfiler | SynchronousProfiler = (profiler := SignalProfiler())
-        if not self.pool.call_driver(self.driver.set_profiler, profiler):
-            runs = SynchronousProfiler()
+        runs: SignalProfiler | SynchronousProfiler = SignalProfiler()
+        with self.lock:  # the driver may change its queue, on which launches are linked
+            is_timed = self.pool.call_driver(self.driver.set_profiler, runs)
+            self.runs = runs = runs if is_timed else SynchronousProfiler()
+        if not is_timed:
             errors.warn(f"{self.name} reports no times: each command of a profile is waited for, "
                         "so none overlap and short ones take longer", UserWarning, ("fnx", 0),
                         _said)
-        self.runs = runs
 
         def stop() -> RunTrace:
             try:
-                if runs is profiler:
-                    self.synchronize()
-                    self.pool.call_driver(self.driver.set_profiler, None)
+                self.synchronize()
+                self.pool.call_driver(self.driver.report_times)
             finally:
-                self.runs = None
+                with self.lock, contextlib.suppress(DeviceError):  # that was raised before
+                    self.runs = None
+                    self.driver.set_profiler(None)
             return RunTrace(runs.runs, runs.lost, runs.workers)
         return stop
 

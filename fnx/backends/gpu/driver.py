@@ -243,10 +243,13 @@ class QueueDriver(ABC):
         """Start what is queued."""
 
     def set_profiler(self, profiler: SignalProfiler | None) -> bool:
-        """Give the profiler the times of all commands from now on; None: stop. False: the driver
-        has no times.
+        """Give the profiler the times of all commands from now on; None: stop, without a wait.
+        False: the driver has no times.
         """
         return False
+
+    def report_times(self) -> None:  # noqa: B027
+        """Give the profiler the times of all commands so far, if it does not have them."""
 
     def close(self) -> None:  # noqa: B027
         """Release what a device holds that has failed."""
