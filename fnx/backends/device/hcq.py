@@ -26,6 +26,7 @@ from fnx.backends.device.allocator import BlockOwner, Pool, PoolBlock, size_clas
 from fnx.backends.device.base import CommandBuffer, DeviceStorage
 from fnx.core.array.placement import not_addressable, placement_of
 from fnx.core.ir import accessors, dtypes, op_args, ops
+from fnx.core.ir.kernel_code import KernelRun
 from fnx.core.ir.linalg import apply_routine
 from fnx.core.ir.numpy_semantics import fft_step, sort_operands
 from fnx.core.ir.uop import UOp
@@ -49,10 +50,11 @@ class Command:
 
     A slot is a SLOT, or a SWAP of them. If it runs a CALLBACK, then ``kernel`` is that, the slots
     are its handle, operands and results, and the scalar is the address of this object, where
-    machine code finds it; ``sizes`` are the bytes of the slots.
+    machine code finds it; ``sizes`` are the bytes of the slots. ``profile_entry`` is that of a run,
+    once a profile has asked for it.
     """
 
-    __slots__ = ("kernel", "name", "node", "scalars", "sizes", "slots")
+    __slots__ = ("kernel", "name", "node", "profile_entry", "scalars", "sizes", "slots")
 
     def __init__(self, node: UOp) -> None:
         kernel, *operands = node.src
@@ -60,6 +62,7 @@ class Command:
             raise SpecError(f"expected EXEC of one of {_CALLEES}, got {kernel}")
         self.node, self.kernel = node, kernel
         self.name = node.arg.label
+        self.profile_entry: KernelRun | None = None
         self.slots: tuple[UOp, ...] = tuple(s for s in operands if s.op is not ops.CONST)
         self.scalars: tuple[int, ...] = tuple(
             int(s.arg) & ((1 << 64) - 1) for s in operands if s.op is ops.CONST)

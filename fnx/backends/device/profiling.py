@@ -26,14 +26,16 @@ _COMPARE_AFTER = 10.0  # seconds after which clocks may have drifted
 
 def profile_entry(command: Command) -> KernelRun:
     """Return the profile entry of a command: name, source locations, bytes and arithmetic."""
-    sizes = [accessors.possible_slots(slot)[0].nbytes for slot in command.slots]
-    scalars = [to_signed(s) for s in command.scalars]
-    nbytes = count_bytes(command.kernel, scalars, sizes)
-    arg = command.node.arg
-    flop_count = count_flops(command.kernel, scalars) \
-        if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
-    return KernelRun(arg.name, arg.locs, nbytes, flop_count,
-                     arithmetic=arithmetic_type(command.kernel))
+    if command.profile_entry is None:
+        sizes = [accessors.possible_slots(slot)[0].nbytes for slot in command.slots]
+        scalars = [to_signed(s) for s in command.scalars]
+        nbytes = count_bytes(command.kernel, scalars, sizes)
+        arg = command.node.arg
+        flop_count = count_flops(command.kernel, scalars) \
+            if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
+        command.profile_entry = KernelRun(arg.name, arg.locs, nbytes, flop_count,
+                                          arithmetic=arithmetic_type(command.kernel))
+    return command.profile_entry
 
 
 class _Profiler:
@@ -44,13 +46,6 @@ class _Profiler:
     def __init__(self) -> None:
         self.runs: list[KernelRun] = []
         self.lost = 0
-        # retained: keys are ids of these
-        self._entry_cache: dict[int, tuple[Command, KernelRun]] = {}
-
-    def _entry(self, command: Command) -> KernelRun:
-        if id(command) not in self._entry_cache:
-            self._entry_cache[id(command)] = command, profile_entry(command)
-        return self._entry_cache[id(command)][1]
 
     def time_by_waiting(self, command: Command, submission: int, run: Callable[[], None],
                         wait: Callable[[], None]) -> None:
@@ -63,7 +58,7 @@ class _Profiler:
         if len(self.runs) >= _MAX_RUNS:
             self.lost += 1
             return
-        self.runs.append(self._entry(command).replace(
+        self.runs.append(profile_entry(command).replace(
             start=start, stop=stop, submission=submission))
 
 
@@ -92,7 +87,7 @@ class SignalProfiler(_Profiler):
         worker = self._queues.setdefault(queue, len(self._queues))
         self.workers = len(self._queues)
         entry = KernelRun(label.name, label.locs, label.nbytes, 0, arithmetic="") \
-            if label.command is None else self._entry(label.command)
+            if label.command is None else profile_entry(label.command)
         self.runs.append(entry.replace(start=start, stop=stop, submission=label.submission,
                                        chunks=(Chunk(worker, start, stop),)))
 
