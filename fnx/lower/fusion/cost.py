@@ -395,10 +395,19 @@ def can_reduce_in(group: Group, reduction: UOp, index: Tokens) -> bool:
     if group.is_own(index):
         return True
     size = math.prod(reduction.src[0].shape)
-    if not group.can_be_row(index) or size < math.prod(group.space) and \
+    if not group.can_be_row(index) or not group.row_of(index) and _reduces_each(group):
+        return False
+    if size < math.prod(group.space) and \
             1 < group.run_length(index) < VECTOR_BYTES // reduction.dtype.itemsize:
         return False
     return bool(group.row_of(index)) or size <= MAX_SINGLE_ROW
+
+
+def _reduces_each(group: Group) -> bool:
+    """Whether a group reduces much for each result: in lanes, if it has no reduction for all."""
+    return group.space != () and sum([
+        math.prod(n.src[0].shape) for n, indices in group.inside.items()
+        if n.op is ops.REDUCE and any(map(group.is_own, indices))]) > KERNEL_CYCLES
 
 
 def can_reduce_all_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp, RecomputeCost]

@@ -24,7 +24,12 @@ from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of
-from fnx.lower.analysis.tuning import PACK_COST, PACK_KERNEL_CYCLES, PAGE_BYTES
+from fnx.lower.analysis.tuning import (
+    PACK_COST,
+    PACK_KERNEL_CYCLES,
+    PAGE_BYTES,
+    STRIDED_LANE_CYCLES,
+)
 from fnx.lower.analysis.workload import (
     extent,
     itemsize,
@@ -153,11 +158,18 @@ class ContractionTiling:
                 self._right_bytes() <= self.target.l2
         default = choose_register_tile(rows, columns, self.itemsize, self.target,
                                        processors=_MIN_PROCESSORS if is_narrow else 1,
-                                       max_rows=self._max_tile_rows())
+                                       max_rows=self._max_tile_rows(),
+                                       lane_cycles=self._transposed_operands()
+                                       * STRIDED_LANE_CYCLES / max(1, self.depth))
         tile_rows, vectors = self.knob(
             "tile", (default.rows, default.vectors),
             lambda: alternative_tiles(rows, columns, default.lanes, self.target))
         return Tile(tile_rows, vectors, default.lanes)
+
+    def _transposed_operands(self) -> int:
+        """Return how many arrays beside the sum have lines that go down the rows of a tile."""
+        return sum([abs(stride(x, self.column)) > 1 and abs(stride(x, self.row)) == 1
+                    for x in self.matmul.results])
 
     def _max_tile_rows(self) -> int:
         """Return the most rows of a tile. Hardware prefetch follows some eight streams at a time,

@@ -31,10 +31,11 @@ class Tile(Record):
 
 def choose_register_tile(rows: int, columns: int, size: int, target: Target,
                          allowed: Iterable[tuple[int, int]] | None = None, processors: int = 1,
-                         max_rows: int = MAX_TILE_ROWS) -> Tile:
+                         max_rows: int = MAX_TILE_ROWS, lane_cycles: float = 0.0) -> Tile:
     """Choose the tile that wastes the least time in arithmetic units or loads per step of k; one of
     ``allowed`` (rows, vectors) if given. ``processors`` is the number of processors that share the
-    tiles of rows: the busiest one counts.
+    tiles of rows: the busiest one counts. Each lane of a tile takes ``lane_cycles`` more per step,
+    for operands beside the sum whose lines go down its rows.
 
     >>> (choose_register_tile(1024, 1024, 4, Target("cpu")),
     ...  choose_register_tile(1024, 10, 8, Target("cpu")))
@@ -49,19 +50,20 @@ def choose_register_tile(rows: int, columns: int, size: int, target: Target,
     for tile_rows, vectors in _all_tiles(rows, target) if allowed is None else allowed:
         if tile_rows > _max_tile_rows(vectors, target, max_rows):
             continue
-        cost = _tile_cycles(rows, columns, tile_rows, vectors * lanes, lanes, processors)
+        cost = _tile_cycles(rows, columns, tile_rows, vectors * lanes, lanes, processors,
+                            lane_cycles)
         if cost < lowest * 0.99:
             best, lowest = Tile(tile_rows, vectors, lanes), cost
     return best
 
 
 def _tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes: int,
-                 processors: int = 1) -> float:
+                 processors: int = 1, lane_cycles: float = 0.0) -> float:
     """Return the approximate cycles of all tiles for one step of the sum."""
     tiles = -(-rows // (tile_rows * processors)) * processors * -(-columns // tile_width)
     vectors = tile_width // lanes
     return tiles * (max(tile_rows * vectors, tile_rows + vectors, 8)
-                    + 0.5 + (tile_rows + vectors) / 8)
+                    + 0.5 + (tile_rows + vectors) / 8 + tile_width * lane_cycles)
 
 
 def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:

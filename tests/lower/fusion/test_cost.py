@@ -16,7 +16,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.device.base import get_device
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
 from fnx.core.support.config import override
 from fnx.lower.fusion import cost
@@ -288,3 +288,16 @@ def test_a_mean_of_neighbors_is_written_for_several_readers() -> None:
     assert run.lower(x).arena < 0.4 * x.nbytes
     for got, expected in zip(run(x), run.__wrapped__(jnp.asarray(x))):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sum_of_all_is_not_beside_reductions_of_each_result() -> None:
+    """Lanes could not go along the results, which are not in the loops of that sum."""
+    def f(x: Any) -> Any:
+        return abs(x - x.mean()).max(0)
+
+    x = np.random.default_rng(0).standard_normal((2000, 50)).astype(np.float32)
+    jitted = fnx.jit(f)
+    np.testing.assert_allclose(np.asarray(jitted(x)), f(x), rtol=1e-4)
+    for kernel in jitted.lower(x).kernels:
+        folds = [n for n in toposort(kernel.node.src) if n.op is ops.REDUCE]
+        assert len({bool(n.ranges) for n in folds}) == 1

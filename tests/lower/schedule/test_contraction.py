@@ -14,6 +14,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.uop import toposort
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.analysis.workload import extent
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.schedule import contraction, contraction_tiling
@@ -335,3 +336,15 @@ def test_a_computed_factor_is_computed_once_for_each_element(columns: int, side:
     for n in sums:  # of two factors, which are read
         inside = toposort(n.src, stop=lambda m: m.op is ops.LOAD)
         assert sum(m.op is ops.MUL and m.dtype.is_float for m in inside) <= 1
+
+
+def test_tiles_are_high_where_an_operand_beside_the_sum_is_transposed() -> None:
+    """A line of it goes down the rows of a tile, and each lane of the tile waits for one."""
+    def longest_unrolled(f: Any, *shapes: tuple[int, int]) -> int:
+        kernel, = fnx.jit(f).lower(*[np.ones(s, np.float32) for s in shapes]).kernels
+        return max(extent(n) for n in toposort(kernel.node.src)
+                   if n.op is ops.RANGE and n.arg.kind == "UNROLL")
+
+    factors = (512, 4), (4, 256)
+    assert longest_unrolled(lambda a, b, c: a @ b + c, *factors, (512, 256)) <= 8
+    assert longest_unrolled(lambda a, b, c: a @ b + c.T, *factors, (256, 512)) >= 10
