@@ -163,6 +163,8 @@ class _Steps:
 
     def op_step(self, node: UOp) -> _Step:
         """Return the step of an op."""
+        if node.op is ops.BARRIER:  # the others of its operands are results that nothing reads
+            return _Step(node_view(node), (node, *map(aval_of, node.src[1:])), False)
         if node.op not in ops.MULTI_RESULT:
             return _Step(node_view(node), (node,), False)
         view, outs, effects = bodies.multi_view(node)

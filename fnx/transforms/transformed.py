@@ -89,7 +89,7 @@ class Transformed(Generic[P, R_co]):
         self.__dict__.update({name: value for name, value in getattr(f, "__dict__", {}).items()
                               if not name.startswith("_")})  # the user's, not a transform's
         self._f, self._name, self._options = f, function_name(f), options
-        if self.kind != "jit":  # which computes the same: same name and docs
+        if self.kind not in ("jit", "checkpoint"):  # which compute the same: same name and docs
             self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"
             self.__doc__ = "\n\n".join(filter(None, (self.summary, getattr(f, "__doc__", ""))))
         elif isinstance(f, functools.partial):
