@@ -159,7 +159,7 @@ def _weighted_indices(key: Any, p: Any, n: int, size: Shape, replace: bool) -> A
         raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
                          hint="pass one probability per element")
     if not weights._dtype.is_float:
-        weights = weights.astype(convert.default_float())
+        weights = weights.astype(dtypes.inexact(weights._dtype).np)
     if not replace:
         noisy = gumbel(key, (n,), weights.dtype) + log(weights)
         return top_k(noisy, math.prod(size))[1].reshape(size)
