@@ -9,7 +9,7 @@
     sorts      a million numbers, and how often the host reads meanwhile
 
 Two loads are measured in turn, round after round. Figures are medians of the clock's time; what a
-profile adds is the least processor time, which other programs disturb less. The exit status is 1
+profile adds is of the least processor time, which other programs disturb less. The exit status is 1
 if a figure exceeds its bound.
 """
 
@@ -224,6 +224,9 @@ def profile_figures(name: str, call: Callable[[], Any], before: float) -> Iterat
         shares.append(seen.nanoseconds / seen.seconds / 1e9)
     profiled()
     without, inside = in_turns(call, profiled, rounds=PROFILES, clock=time.process_time)
+    while min(without) > before and len(without) < 4 * PROFILES:  # others disturbed all
+        more = in_turns(call, profiled, rounds=PROFILES, clock=time.process_time)
+        without, inside = without + more[0], inside + more[1]
     yield f"{name}, of the processors", 1e3 * min(without), None, "ms"
     yield f"{name}, not in kernels by its profile", 100 * (1 - statistics.median(shares)), 5.0, "%"
     yield f"{name}, added by a profile", 100 * (min(inside) / min(without) - 1), 3.0, "%"
