@@ -355,12 +355,25 @@ class Jitted(Transformed[P, R_co]):
 
     # ---- looking inside
 
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+                ) -> tuple[list[Any], CallKey, CachedTrace]:
+        """Return the arguments, the signature and its trace, for what does not call the function.
+        """
+        try:
+            arrays, key = self._arguments.key(args, kwargs, shapes=True)
+            return arrays, key, self._find_trace(key, args, kwargs).value
+        except StateUsedError as used:
+            raise ArgumentError(
+                f"{self._name}: expected a function of arrays, to trace it without a call; "
+                f"got one that uses a reference, {used.state.aval}",
+                hint="call the jitted function, or lower a function of the value of the reference, "
+                     "which also returns its next value") from None
+
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
         """Return all lowering steps of this signature, for reading: graph, kernels, commands, LLVM
         IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
         program with them."""
-        arrays, key = self._arguments.key(args, kwargs, shapes=True)
-        replay = self._find_trace(key, args, kwargs).value
+        arrays, key, replay = self._traced(args, kwargs)
         lowering = self._lowering(replay, key, len(args), self._local_for(replay, arrays), arrays)
         lowering.arguments = tuple(arrays)
         return lowering
@@ -368,8 +381,7 @@ class Jitted(Transformed[P, R_co]):
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
         """Trace this signature: the types of arguments and results, the graph, and how to lower it.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
-        arrays, key = self._arguments.key(args, kwargs, shapes=True)
-        replay = self._find_trace(key, args, kwargs).value
+        arrays, key, replay = self._traced(args, kwargs)
         local = self._local_for(replay, arrays)
         traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),

@@ -117,3 +117,11 @@ def test_a_custom_vjp_that_writes_its_argument() -> None:
     with pytest.raises(LeakedTracerError, match="expected no reference from outside"):
         fnx.grad(f)(3.0, r)
     assert r[...] == 3.0
+
+
+def test_lowering_says_what_to_do_with_a_reference() -> None:
+    r = fnx.new_ref(jnp.zeros(2))
+    for lower in (lambda: fnx.jit(lambda r: r[...]).lower(r),
+                  lambda: fnx.jit(lambda x: r[...] + x).trace(1.0)):
+        with pytest.raises(ArgumentError, match="uses a reference, Ref.float32.2.*\n.*next value"):
+            lower()
