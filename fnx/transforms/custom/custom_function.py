@@ -350,7 +350,8 @@ def _to_positional(f: Callable[..., Any], name: str, args: tuple[Any, ...], kwar
     unknown = [k for k in kwargs if k not in names[len(args):]]
     if unknown or len(args) > len(plain):
         what = f"{unknown[0]!r} by name" if unknown else f"{len(args)} by position"
-        what += f", and none for {missing[0]}" * bool(missing)
+        if missing:
+            what += f", and none for {missing[0]}"
         raise ArgumentError(f"{name}: expected arguments for {', '.join(names) or 'nothing'}, "
                             f"got {what}",
                             hint="rules take arguments by position: give the function positional "

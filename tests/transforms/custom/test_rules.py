@@ -400,6 +400,8 @@ def test_arguments() -> None:
         fnx.custom_vjp(lambda x: x, nondiff_argnums=(1,))
     with pytest.raises(ArgumentError, match="nondiff_argnames among x"):
         fnx.custom_vjp(lambda x: x, nondiff_argnames=("y",))
+    with pytest.raises(ArgumentError, match="arguments for x, y, got 3 by position\n"):
+        with_jvp(1.0, 2.0, 3.0)  # type: ignore[call-arg]
     with pytest.raises(ArgumentError, match="arguments for x, y, got 'z' by name"):
         with_jvp(1.0, z=2.0)
     with pytest.raises(ArgumentError, match="expected an argument y"):
