@@ -34,7 +34,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.cache import MEGABYTE, Cache, find_graphs, graph_bytes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.ir.uop import UOp, reachable, substitute, toposort
 from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.support.config import config
 from fnx.core.support.errors import SpecError
@@ -52,7 +52,7 @@ def find_features(state: Any) -> set[Feature]:
     """Return what passes look for in the graphs of a state, also inside FUNCTIONs: ops, dtypes,
     whether a LOAD has a condition, and whether that of a WHERE is unlikely."""
     features: set[Feature] = set()
-    for node in toposort(find_graphs(state), into_functions=True):
+    for node in reachable(find_graphs(state)):
         features.add(node.op)
         features.add(node.dtype)
         if node.op is ops.LOAD and len(node.src) > 1:

@@ -100,7 +100,7 @@ def spans(values: Values, inner: LoopNest) -> list[Span]:
         start, stop = (UOp(ops.PARALLEL_RANGE, dtypes.index, (), 2 * (inner.depth - 1) + i)
                        for i in (0, 1))
     carried = any(s.node.op is ops.LOOP and r in bound_ranges(s.node) for s in inner.statements)
-    limits = {} if carried else _find_limits(values, inner, r)
+    limits = {} if carried or not values.has_inequalities else _find_limits(values, inner, r)
     if not limits:
         return [Span(start, stop)]
     known_true = {c: True for c, limit in limits.items()

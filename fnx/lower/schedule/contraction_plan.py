@@ -50,6 +50,9 @@ class PlanPrices:
         self.matmul, self.row, self.column, self.tile = matmul, row, column, tile
         self.block, self.depth, self.itemsize, self.target = block, depth, itemsize, target
         self.width = volume(matmul.columns)
+        # what plans have in common
+        self._walks: dict[tuple[UOp, int], Walk] = {}
+        self._results: dict[bool, float] = {}
 
     def cycles(self, plan: Plan) -> float:
         """Return the cycles to pack and to read the factors, and to fetch the lines of results."""
@@ -60,8 +63,10 @@ class PlanPrices:
         right = self._factor(matmul.right, self.column, width, self.width, self.width, plan.right)
         factors = product_cycles(left, right, -(-rows // block), plan.shares_panels, self.target,
                                  plan.along_rows)
-        return (1 + _PACK_MARGIN * plan.left) * factors + sum(
-            [self._result_cycles(x, rows, plan.along_rows) for x in matmul.results])
+        if plan.along_rows not in self._results:
+            self._results[plan.along_rows] = sum(
+                [self._result_cycles(x, rows, plan.along_rows) for x in matmul.results])
+        return (1 + _PACK_MARGIN * plan.left) * factors + self._results[plan.along_rows]
 
     def _result_cycles(self, access: UOp, rows: int, along_rows: bool) -> float:
         """Return the cycles to fetch the lines of an array that lies as the results do."""
@@ -75,7 +80,10 @@ class PlanPrices:
 
     def _factor(self, factor: UOp, r: UOp, tile: int, block: int, results: int, packs: bool
                 ) -> Factor:
-        return Factor(self._walk(factor, r, tile, block), tile * self.depth * self.itemsize,
+        walk = self._walks.get((factor, block))
+        if walk is None:
+            walk = self._walks[factor, block] = self._walk(factor, r, tile, block)
+        return Factor(walk, tile * self.depth * self.itemsize,
                       self.packing(factor, r, tile, results) if packs else None)
 
     def _walk(self, factor: UOp, r: UOp, tile: int, block: int) -> Walk:
