@@ -39,6 +39,7 @@ from fnx.lower.analysis.workload import (
 )
 from fnx.lower.schedule import contraction, contraction_tiling, transposed_blocks
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
+from fnx.lower.schedule.column_reductions import columns_at_once
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
 from fnx.lower.schedule.multi_row import MultiRow
@@ -259,14 +260,15 @@ class LoopPlan:
         large, if the stages for so many columns, or the lines of so many strided lanes, would not
         fit the cache, or if columns that are read again would not, or would make blocks that
         workers cannot share evenly."""
-        count = sum(instructions(n) for n in self.nodes
-                    if n.op in ops.ELEMENTWISE and n not in self.offsets)
+        arithmetic = sum(instructions(n) for n in self.nodes
+                         if n.op in ops.ELEMENTWISE and n not in self.offsets)
         vectors = -(-extent(r) // lanes)
         copies = volume([x for x in self.unrolled
                          if any(n.ranges.issuperset((x, r)) for n in self.nodes)])
-        count = max(count * copies, UNROLL * len(self.stores))
-        unroll = UNROLL if count <= 16 else 2 if count <= LONG_BODY else 1
-        unroll = max(1, min(unroll, UNROLL // copies))
+        count = max(arithmetic * copies, UNROLL * len(self.stores))
+        unroll = columns_at_once(self, r, vectors, arithmetic) if count <= 16 else \
+            2 if count <= LONG_BODY else 1
+        unroll = max(1, min(unroll, UNROLL // copies if copies > 1 else unroll))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
         columns = [n for n in self.closers if r in n.ranges]

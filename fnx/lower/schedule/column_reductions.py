@@ -1,0 +1,54 @@
+"""Reductions along columns: how many vectors of columns are computed together.
+
+    o[j] = sum(x[k, j], k)      j = 64 * jo + 16 * u + l, u UNROLL 4, l VEC 16
+                                each row is visited for 4 vectors, then the next row
+
+The fewer visits, the less often a page is looked up and a prefetcher starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fnx.core.ir import ops
+from fnx.core.ir.accessors import bound_ranges
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.analysis.tuning import FAR_BYTES, LONG_BODY
+from fnx.lower.analysis.workload import is_static, stride
+from fnx.lower.schedule.statement_cost import UNROLL
+
+
+class LoopPlan(Protocol):
+    """What is known of a kernel's loops: the attributes of heuristics.LoopPlan that this needs."""
+
+    nodes: list[UOp]
+    closers: list[UOp]
+    target: Target
+
+
+def columns_at_once(plan: LoopPlan, columns: UOp, vectors: int, instructions: int) -> int:
+    """Return how many of the vectors of columns a kernel with so many instructions computes
+    together: all of a short row, which is one stream then; or, where rows are so far apart that
+    their lines share places in a cache, twice as many as elsewhere."""
+    if not plan.closers or not all(_reduces_columns(n, columns) for n in plan.closers):
+        return UNROLL
+    most = min(plan.target.vector_registers // (2 * len(plan.closers)),
+               LONG_BODY // max(1, instructions))
+    if UNROLL < vectors <= most:
+        return vectors
+    return max(UNROLL, min(2 * UNROLL, most)) if any(
+        step and step % FAR_BYTES == 0 for step in _row_bytes(plan, columns)) else UNROLL
+
+
+def _reduces_columns(node: UOp, columns: UOp) -> bool:
+    return node.op is ops.REDUCE and columns in node.ranges and all(
+        map(is_static, bound_ranges(node)))
+
+
+def _row_bytes(plan: LoopPlan, columns: UOp) -> Sequence[int]:
+    """Return the bytes between neighboring rows of each array that is read."""
+    reduced = {r for n in plan.closers for r in bound_ranges(n)}
+    return [abs(stride(n, r)) * n.dtype.itemsize for n in plan.nodes
+            if n.op is ops.LOAD and columns in n.ranges for r in n.ranges & reduced]
