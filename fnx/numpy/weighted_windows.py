@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,7 @@ def weigh_windows(x: Array, axis: int, windows: Windows) -> Array:
     start, weights = windows.tables(x.dtype)
     ascend = not np.any(np.diff(windows.start) < 0)  # else the transpose has no windows
     if is_traced([x._node]) and x._dtype.is_inexact and ascend:
-        return _sums(axis)(x, (start, weights), windows.transpose().tables(x.dtype))
+        return _sums(x, (start, weights), windows.transpose().tables(x.dtype), (None,) * axis)
     if windows.weights.shape[1] == 1 and np.all(windows.weights == 1):
         return take(x, start, axis, mode="clip")
     return _sums_of_tables(axis, x, (start, weights))
@@ -104,20 +103,22 @@ def _sums_of_tables(axis: int, x: Array, tables: tuple[Array, Array]) -> Array:
     return sum_of(elements * weights.reshape((m, length) + (1,) * (x.ndim - 1 - axis)), axis + 1)
 
 
-@functools.cache
-def _sums(axis: int) -> CallWithRules[Any, Array]:
-    """Return the function (x, tables, tables of the transpose) -> sums along an axis."""
-    def sums(x: Array, tables: Any, transposed: Any) -> Array:
-        return _sums_of_tables(axis, x, tables)
+def _sums_of(x: Array, tables: Any, transposed: Any, axis: tuple[None, ...]) -> Array:
+    """Sum along an axis: as many Nones, which are part of the tree of arguments."""
+    return _sums_of_tables(len(axis), x, tables)
 
-    def jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        return call(*primals), call(tangents[0], *primals[1:])
 
-    def forward(x: Array, tables: Any, transposed: Any) -> Any:
-        return call(x, tables, transposed), (tables, transposed)
+def _jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    return _sums(*primals), _sums(tangents[0], *primals[1:])
 
-    def backward(saved: Any, ct: Array) -> Any:
-        tables, transposed = saved
-        return call(ct, transposed, tables), None, None
-    call: CallWithRules[Any, Array] = CallWithRules(sums, jvp, (forward, backward))
-    return call
+
+def _forward(x: Array, tables: Any, transposed: Any, axis: tuple[None, ...]) -> Any:
+    return _sums(x, tables, transposed, axis), (tables, transposed, axis)
+
+
+def _backward(saved: Any, ct: Array) -> Any:
+    tables, transposed, axis = saved
+    return _sums(ct, transposed, tables, axis), None, None, axis
+
+
+_sums: CallWithRules[Any, Array] = CallWithRules(_sums_of, _jvp, (_forward, _backward))
