@@ -9,6 +9,7 @@ import numpy as np
 from fnx.core.ir import build, ops
 from fnx.core.ir.numpy_semantics import eval_node
 from fnx.core.ir.uop import UOp, toposort
+from fnx.lower.analysis.tuning import LINE_BYTES
 
 
 def active_lanes(mask: UOp) -> tuple[int, ...] | None:
@@ -43,7 +44,10 @@ def active_lanes(mask: UOp) -> tuple[int, ...] | None:
 
 def may_end_out_of_bounds(address: UOp, mask: UOp) -> bool:
     """Whether a masked load is fast where only its first lane is known to be in bounds: all lanes
-    are in one cache line, or the active ones are the first (a number known at run time), so that
-    others are past the end of the buffer in its last vector only."""
-    return address.arg >= address.dtype.itemsize * address.dtype.lanes or \
+    are in one cache line; or the active ones are the first (a number known at run time), so that
+    others are past the end of the buffer in its last vector only, and vectors are as long as a
+    line, which are those of processors with mask registers: elsewhere LLVM may make a branch for
+    each lane."""
+    nbytes = address.dtype.itemsize * address.dtype.lanes
+    return address.arg >= nbytes or nbytes == LINE_BYTES and \
         mask.op is ops.LANE_MASK and mask.src[0].op is not ops.CONST
