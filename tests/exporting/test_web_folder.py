@@ -35,7 +35,7 @@ def replayed(files: dict[str, bytes], inputs: list[Any]) -> list[Any]:
     """Replay a folder in Python as replay.js does."""
     device: Any = found("webgpu")
     driver = device.driver
-    usage, gpu = driver.wgpu.BufferUsage, driver.gpu
+    usage, gpu, compute = driver.wgpu.BufferUsage, driver.gpu, driver.wgpu.ShaderStage.COMPUTE
     about, data = json.loads(files["f.json"]), files["f.bin"]
     memory = gpu.create_buffer(size=about["memory"], usage=usage.STORAGE | usage.COPY_SRC |
                                usage.COPY_DST)
@@ -55,7 +55,11 @@ def replayed(files: dict[str, bytes], inputs: list[Any]) -> list[Any]:
     work = encoder.begin_compute_pass()
     for launch in about["launches"]:
         kernel = about["kernels"][launch["kernel"]]
-        layout = driver._layout(1, launch["words"])
+        layout = gpu.create_bind_group_layout(entries=[
+            {"binding": 0, "visibility": compute, "buffer": {"type": "storage"}},
+            {"binding": 1, "visibility": compute, "buffer": {
+                "type": "uniform", "has_dynamic_offset": True,
+                "min_binding_size": 4 * launch["words"]}}])
         pipeline = gpu.create_compute_pipeline(
             layout=gpu.create_pipeline_layout(bind_group_layouts=[layout]),
             compute={"module": gpu.create_shader_module(code=files[kernel["file"]].decode()),
