@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fnx.core.ir import build_calls, ops
 from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import KernelError
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
 MAX_WORK = 1200   # of a group that ends where few values cross: long chains become equal kernels
@@ -331,12 +332,17 @@ def topological_order(groups: Iterable[Group]) -> list[Group]:
     copied_last = {r for g in stack if g.concat is not None for r in g.reads
                    if r.contraction is None and not r.reduces}
     stack = [g for g in stack if g not in copied_last]
+    opened: set[Group] = set()
     while stack:
         waiting = [g for g in stack[-1].reads if g not in ordered]
-        if waiting:
-            stack += sorted(waiting, key=creation_order)
-        else:
+        if not waiting:
             ordered[stack.pop()] = None
+            continue
+        if stack[-1] in opened:  # else the search would never end
+            raise KernelError("expected kernels that can run one after another, got some that read "
+                              "one another; config.unfused = 'all' compiles the program")
+        opened.add(stack[-1])
+        stack += sorted(waiting, key=creation_order)
     return _move_early(list(ordered), sinks)
 
 

@@ -423,9 +423,9 @@ class Fusion:
 
     def _takes(self, group: Group, node: UOp, readers: Iterable[Group]) -> bool:
         """Whether a group may compute a node at its own index, and others read it."""
-        waiting = map(self._find, self._waiters.get(node, ()))
-        return not group.is_fixed and fits(node, group, identity_index(node.shape), self) \
-            and not reads_any([group], {*readers, *waiting})
+        others = {*readers, *map(self._find, self._waiters.get(node, ()))}
+        return not group.is_fixed and group not in others and \
+            fits(node, group, identity_index(node.shape), self) and not reads_any([group], others)
 
     def _may_join(self, node: UOp, group: Group, uses: Uses) -> bool:
         indices = uses[group]

@@ -15,6 +15,7 @@ import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.fusion import shared_work
+from fnx.lower.fusion.group import Group, topological_order
 from fnx.lower.fusion.kernelize import Fusion
 
 READERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -101,3 +102,33 @@ def test_a_group_that_reads_it_elsewhere_too_reads_the_buffer() -> None:
     fusion = Fusion(build.function(roots, 1)).run()
     assert sorted(len([n for n in g.inside if n.op in shared_work.PARTNER_OP])
                   for g in fusion.groups)[-1] == 2
+
+
+CROSSED: dict[str, Callable[[Any, Any], Any]] = {
+    "sine and cosine": lambda m, x: (m.cos(x) - m.sin(x).sum(), m.sin(x) + m.cos(x).sum()),
+    "their columns": lambda m, x: (m.cos(x) - m.sin(x).sum(0), m.sin(x) + m.cos(x).sum(0)),
+    "maxima and their indices": lambda m, x: (
+        x.max(-1) + m.argmax(x, -1)[::-1], m.argmax(x, -1) * x.max(-1)[::-1]),
+}
+
+
+@pytest.mark.parametrize("shape", [(5, 65), (2, 22), (40, 50), (2000, 8)])
+@pytest.mark.parametrize("name", CROSSED)
+def test_a_kernel_does_not_read_what_it_writes_for_others(name: str, shape: tuple[int, int]
+                                                          ) -> None:
+    """Each of two kernels reads both values, one of them at another index."""
+    f, x = CROSSED[name], x_of(shape)
+    looped = fnx.jit(lambda x: fnx.lax.scan(
+        lambda c, _: (c + f(jnp, x)[0], f(jnp, x)[1]), jnp.zeros_like(f(jnp, x)[0]), length=2))
+    for got, wanted in zip(fnx.jit(lambda x: f(jnp, x))(x), f(np, x)):
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-3, atol=2e-3)
+    np.testing.assert_allclose(np.asarray(looped(x)[0]), 2 * f(np, x)[0], rtol=2e-3, atol=4e-3)
+
+
+def test_kernels_that_read_one_another_are_an_error() -> None:
+    first, second = Group(0, (8,)), Group(1, (8,))
+    first.reads.add(second)
+    assert topological_order([first, second]) == [second, first]
+    second.reads.add(first)
+    with pytest.raises(fnx.errors.KernelError, match="read one another"):
+        topological_order([first, second])
