@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,11 @@ def profiled_functions() -> dict[str, tuple[Any, tuple[Any, ...]]]:
             "training step": (fnx.jit(step), (weights, jnp.ones((192, 192))))}
 
 
+def finish(f: Any, args: tuple[Any, ...]) -> Any:
+    """Call a function and wait for its results."""
+    return fnx.tree.map(lambda y: y.block_until_ready(), f(*args))
+
+
 def profiles(name: str) -> Iterator[Figure]:
     """Yield kernel times of a profile relative to the clock, and processor times relative to those
     before the first profile."""
@@ -205,8 +211,7 @@ def profiles(name: str) -> Iterator[Figure]:
         functions = profiled_functions()
         plain = {}
         for what, (f, args) in functions.items():
-            call = lambda f=f, args=args: fnx.tree.map(  # noqa: E731
-                lambda y: y.block_until_ready(), f(*args))
+            call = partial(finish, f, args)
             for _ in range(3):
                 call()
             plain[what] = call, min(in_turns(call, rounds=PROFILES, clock=time.process_time)[0])

@@ -35,10 +35,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 
 from fnx.core.ir import accessors, ops
+from fnx.core.ir.accessors import ops_and_dtypes
 from fnx.core.ir.dtypes import COMPLEX, STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
-from fnx.core.ir.uop import UOp, ops_and_dtypes
+from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import Location
 from fnx.core.support.process import lazy_import
 from fnx.core.support.record import Record

@@ -25,7 +25,7 @@ from fnx.core.array.placement import Placement
 from fnx.core.ir import ops
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.kernel_code import KernelCode, RunTrace
-from fnx.core.ir.uop import UOp, ops_and_dtypes, toposort
+from fnx.core.ir.uop import UOp, reachable, toposort
 from fnx.core.scope import storage
 from fnx.core.support.config import config
 from fnx.core.support.errors import KernelError
@@ -190,7 +190,7 @@ def disk_cache() -> Any:
 
 def _is_searched(fn: UOp) -> bool:
     """Whether a schedule is to be found by timing."""
-    return ops.CALL in ops_and_dtypes([fn]) and any(
+    return any(
         node.op is ops.CALL and node.arg.schedule and schedule_search.needs_search(node)
         for node in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL))
 
@@ -198,7 +198,7 @@ def _is_searched(fn: UOp) -> bool:
 def preprocess(fn: UOp, device: DeviceLike) -> UOp:
     """Return the FUNCTION to lower: loop invariants are hoisted out of scans, and kernels have
     the schedules that a search finds."""
-    op_kinds = ops_and_dtypes([fn])
+    op_kinds = {n.op for n in reachable([fn])}
     if ops.SCAN in op_kinds:
         in_cache = device.target.kind == "host"  # other devices are busy with many steps only
         fn = loop_fission.split_scans(fn, config.strip_bytes if in_cache else None)

@@ -17,14 +17,21 @@ import itertools
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from fnx.core.ir import dtypes, kernel_args, op_args, ops
+from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.ir.uop import UOp, reachable, rebuild, toposort
 from fnx.core.support.errors import Location
 
 
 def count_slots(nodes: Iterable[UOp], op: Op) -> int:
     """Return how many slots the REFs or the VARs among some nodes have."""
     return max([n.arg.slot + 1 for n in nodes if n.op is op], default=0)
+
+
+def ops_and_dtypes(roots: Iterable[UOp]) -> set[Op | DType]:
+    """Return the ops and dtypes of all nodes reachable from ``roots``, also inside FUNCTIONs."""
+    nodes = reachable(roots)
+    return {n.op for n in nodes} | {n.dtype for n in nodes}
 
 
 def index_node(node: UOp) -> UOp:

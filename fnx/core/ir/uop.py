@@ -407,13 +407,12 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
             if node in seen:
                 continue
             seen.add(node)
-            src = node.src
-            if not src or (node.op.is_isolated and not into_functions) or \
+            if not node.src or (node.op.is_isolated and not into_functions) or \
                     (stop is not None and stop(node)):
                 out.append(node)
                 continue
             above.append((parent, rest))
-            parent, rest = node, iter(src)
+            parent, rest = node, iter(node.src)
             break
         else:
             if parent is None:
@@ -423,22 +422,14 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
 
 
 def reachable(roots: Iterable[UOp]) -> set[UOp]:
-    """Return all nodes reachable from ``roots``, also inside FUNCTIONs: in no order, in half the
-    time that one takes."""
-    stack = [*roots]
-    seen = set(stack)
+    """Return the same nodes in no order, also inside FUNCTIONs, in two thirds of the time."""
+    seen = {*(stack := [*roots])}
     while stack:
         for node in stack.pop().src:
             if node not in seen:
                 seen.add(node)
                 stack.append(node)
     return seen
-
-
-def ops_and_dtypes(roots: Iterable[UOp]) -> set[Op | DType]:
-    """Return the ops and dtypes of all nodes reachable from ``roots``, also inside FUNCTIONs."""
-    nodes = reachable(roots)
-    return {n.op for n in nodes} | {n.dtype for n in nodes}
 
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp | None]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core.ir import build, kernel_args, ops
-from fnx.core.ir.uop import UOp, copy_locs, ops_and_dtypes, rebuild, toposort
+from fnx.core.ir.accessors import ops_and_dtypes
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import values
 from fnx.lower.analysis.loops import ranges_of

@@ -42,6 +42,11 @@ def _lanes(node: UOp, lane_bytes: int) -> int:
     return max(1, lane_bytes // max(node.dtype.itemsize, 4))
 
 
+def _idle(length: int, lanes: int) -> float:
+    """Return the vectors for each element that the last vectors of rows of a length waste."""
+    return -(-length // lanes) / length - 1 / lanes
+
+
 def _row_length(node: UOp, varies: Varying) -> int:
     """Return the length of the rows that an elementwise node computes; 0 if all is one row."""
     return min([n for s in node.src if (n := _run_length(node.shape, varies[s]))], default=0)
@@ -107,7 +112,7 @@ def _gains(node: UOp, length: int, work: int, lane_bytes: int) -> bool:
     """Whether work for each element, in full vectors instead of those of rows, saves more than
     writing and reading a node costs."""
     lanes = _lanes(node, lane_bytes)
-    wasted = (-(-length // lanes) / length - 1 / lanes) * work
+    wasted = _idle(length, lanes) * work
     if length <= MAX_STRIDE:  # lanes may be that far apart instead
         wasted = min(wasted, STRIDED_COST[ops.LOAD])
     return math.prod(node.shape) * wasted > 2 * cost.transfer_cycles(node) + KERNEL_CYCLES
@@ -139,7 +144,7 @@ def cuts_map(node: UOp, group: Group, index: Tokens, lane_bytes: int) -> bool:
     length = math.prod([n for _, n in itertools.takewhile(
         lambda axis: (axis[0] in row) is is_column, reversed(list(enumerate(space))))])
     lanes = _lanes(node, lane_bytes)
-    wasted = math.prod(space) * (-(-length // lanes) / length - 1 / lanes) * group.work
+    wasted = math.prod(space) * _idle(length, lanes) * group.work
     return wasted > KERNEL_CYCLES + 2 * cost.transfer_cycles(node)
 
 
@@ -156,7 +161,7 @@ def separates_columns(reduction: UOp, group: Group, index: Tokens, costs: Costs,
         return False  # the rest would not be one row
     elements = math.prod(group.space)
     instructions = group.work + len(_READ_AND_ADD) + len(_READ_AND_STORE) * len(group.roots)
-    wasted = elements * (-(-columns // lanes) / columns - 1 / lanes) * instructions
+    wasted = elements * _idle(columns, lanes) * instructions
     if columns < lanes:  # lanes may be that far apart instead
         wasted = min(wasted, elements * (
             STRIDED_COST[ops.LOAD] + STRIDED_COST[ops.STORE] * len(group.roots)))

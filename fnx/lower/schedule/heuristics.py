@@ -256,10 +256,10 @@ class LoopPlan:
         return min(self.lanes, 1 << (extent(r) - 1).bit_length())
 
     def unroll_factor(self, r: UOp, lanes: int, is_parallel: bool) -> int:
-        """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
-        large, if the stages for so many columns, or the lines of so many strided lanes, would not
-        fit the cache, or if columns that are read again would not, or would make blocks that
-        workers cannot share evenly."""
+        """Choose the vectors per iteration: 4, or more of columns; fewer if the code would be long
+        or the remainder large, if the stages for so many columns, or the lines of so many strided
+        lanes, would not fit the cache, or if columns that are read again would not, or would make
+        blocks that workers cannot share evenly."""
         arithmetic = sum(instructions(n) for n in self.nodes
                          if n.op in ops.ELEMENTWISE and n not in self.offsets)
         vectors = -(-extent(r) // lanes)
@@ -268,7 +268,8 @@ class LoopPlan:
         count = max(arithmetic * copies, UNROLL * len(self.stores))
         unroll = columns_at_once(self, r, vectors, arithmetic) if count <= 16 else \
             2 if count <= LONG_BODY else 1
-        unroll = max(1, min(unroll, UNROLL // copies if copies > 1 else unroll))
+        if copies > 1:
+            unroll = max(1, min(unroll, UNROLL // copies))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
         columns = [n for n in self.closers if r in n.ranges]
