@@ -121,6 +121,9 @@ class LoopPlan:
                 *[(n, bound_ranges(n)) for n in closing],
                 *[(s, [r for r in self.ranges if r in s.ranges and r not in free_ranges])
                   for s in kernel.src])]
+        share_loops = len({frozenset(s.own_ranges) for s in self.statements}) == 1
+        for s in self.statements:
+            s.is_alone, s.shares_loops = len(self.statements) == 1, share_loops
         # reductions inside loops of other reductions: a node may depend on ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in bound_ranges(n)}
         self.nested_reductions = [n for n in closing

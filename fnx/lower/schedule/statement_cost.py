@@ -36,12 +36,14 @@ UNROLL = 4
 class StatementCost:
     """A STORE, STAGE, REDUCE or LOOP: the nodes computed for it, and its own ranges. One shuffle
     instruction permutes lanes of elements of at least ``permuted`` bytes; ``cache``: the bytes of
-    the nearest cache."""
+    the nearest cache. ``is_alone``: its kernel has no other; ``shares_loops``: all others are in
+    the same loops, so that they may read one transposed block."""
 
     __slots__ = ("nodes", "own_ranges", "loops", "node_counts", "is_large_map", "folded",
-                 "pair_results", "permuted", "cache")
+                 "pair_results", "permuted", "cache", "is_alone", "shares_loops")
 
     def __init__(self, node: UOp, own_ranges: Iterable[UOp], permuted: int, cache: int) -> None:
+        self.is_alone = self.shares_loops = True
         self.permuted, self.cache = permuted, cache
         roots = node.src if node.op in (ops.STORE, ops.LOOP) else node.src[:1]
         below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.LOOP))
@@ -88,7 +90,8 @@ class StatementCost:
             return count * min(stride(n, lane) / lanes, STRIDED_COST[n.op])
         if n.op is ops.STORE and abs(stride(n, lane)) > 1 \
                 and self.transposes_store(n, lane, lanes) \
-                or self.transposes_load(n, lane, lanes):
+                or self.stages_blocks(n, lane, lanes) \
+                or crosses_rows(n, lane, self.folded, lanes):  # transposed in registers
             return count * TRANSPOSED_COST * self._block_padding(n)
         if n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
             waits = STRIDED_LANE_CYCLES if self._loses_lines(n, lane, lanes) else 0
@@ -120,16 +123,16 @@ class StatementCost:
     def transposes_store(self, store: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether blocks are transposed in registers before they are stored: for a map of
         little work that reads along the lanes."""
-        return can_transpose(lanes) and store.arg is None and len(self.node_counts) <= UNROLL \
+        return self.is_alone and can_transpose(lanes) and store.arg is None \
+            and len(self.node_counts) <= UNROLL \
             and accessors.value(store).dtype.itemsize >= 4 \
             and all(stride(n, lane) in (0, 1) for n, _ in self.node_counts if n.op is ops.LOAD) \
             and any(stride(store, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
-    def transposes_load(self, load: UOp, lane: UOp, lanes: int) -> bool:
+    def stages_blocks(self, load: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether blocks of a load are transposed in a stage before they are read."""
-        if crosses_rows(load, lane, self.folded, lanes):
-            return True
-        return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
+        return load.op is ops.LOAD and self.is_large_map and self.shares_loops \
+            and can_transpose(lanes) \
             and abs(stride(load, lane)) > MAX_STRIDE and load.dtype.itemsize >= 4 \
             and accessors.buffer(load).op is ops.REF and extent(lane) >= lanes \
             and any(stride(load, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)

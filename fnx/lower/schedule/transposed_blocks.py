@@ -64,11 +64,8 @@ def _block_side(plan: LoopPlan) -> int:
 def transposed_operands(plan: LoopPlan, vectors: Sequence[UOp]) -> list[int]:
     """Return the operands that a map reads across its lanes: their blocks are transposed
     first."""
-    if len(plan.statements) > 1:
-        return []
-    statement, = plan.statements
-    return sorted({accessors.buffer(n).arg.slot for n in statement.nodes for r in vectors
-                   if statement.transposes_load(n, r, plan.lane_count(r))})
+    return sorted({accessors.buffer(n).arg.slot for s in plan.statements for n in s.nodes
+                   for r in vectors if s.stages_blocks(n, r, plan.lane_count(r))})
 
 
 def block(plan: LoopPlan, r: UOp, vectors: Sequence[UOp]) -> None:
@@ -83,7 +80,7 @@ def block(plan: LoopPlan, r: UOp, vectors: Sequence[UOp]) -> None:
             plan.trip_counts |= {f"{name}_n": strip_blocks, f"{name}_b": BLOCK_SIDE}
             plan.parts[r] = ([f"{name}_o", f"{name}_n", f"{name}_b"], [])
         return
-    if len(plan.statements) > 1 or abs(stride(store, lane)) <= 1 \
+    if abs(stride(store, lane)) <= 1 \
             or not statement.transposes_store(store, lane, lanes):
         plan.split_loop(r, _block_side(plan), "o", "b")
         return

@@ -237,7 +237,8 @@ class _OneHotProduct:
         index, other = part.index, self.other
         assert index is not None
         other_axis, indices = other.at(self.axis), _squeeze_index(index)
-        row = _gather_before_cast(other.base, _add_offset(indices, part.first), other_axis)
+        at = _add_offset(indices, part.first)
+        row = _gather_before_cast(other.base, at, other_axis, self._reads_across(index))
         rank = len(indices.shape)
         in_bounds = _broadcast_axes(_in_bounds(indices, part.length), row.shape, range(rank))
         zero = build.const_like(row, 0)
@@ -258,6 +259,14 @@ class _OneHotProduct:
                 *[a for a in other.axes if a != self.axis])
         result_axes = [None if a is None else a - (a > self.axis) for a in axes]
         return _broadcast_to(value, tuple(result_axes), _drop_axis(self.shape, self.axis))
+
+    def _reads_across(self, index: AxisView) -> bool:
+        """Return whether adjacent elements of the result, in a row that is selected, would be
+        strided: the axis of rows is the last of the factor."""
+        other = self.other
+        innermost = [a for a in other.axes if a is not None][-1]
+        return innermost == self.axis and max(other.mapped_axes - {self.axis}, default=-1) > max(
+            index.mapped_axes, default=-1)
 
     # ---- scattering
 
@@ -342,10 +351,14 @@ def _squeeze_index(x: AxisView) -> UOp:
         flat.dtype.itemsize >= 8 else build.cast(flat, dtypes.int32)
 
 
-def _gather_before_cast(x: UOp, i: UOp, axis: int) -> UOp:
-    """Gather before conversion, so that only the selected rows are converted."""
+def _gather_before_cast(x: UOp, i: UOp, axis: int, transposes: bool) -> UOp:
+    """Gather before conversion, so that only the selected rows are converted; from a transposed
+    array if rows are columns of x."""
     if x.op is ops.CAST:
-        return build.cast(_gather_before_cast(x.src[0], i, axis), x.dtype)
+        return build.cast(_gather_before_cast(x.src[0], i, axis, transposes), x.dtype)
+    if transposes:
+        rest = [a for a in range(len(x.shape)) if a != axis]
+        return build.gather(build.permute(x, (axis, *rest)), i)
     return build.gather(x, i, axes=(axis,))
 
 

@@ -363,34 +363,40 @@ def test_a_transposition_is_made_of_blocks_in_registers(target, shape):
 @settings(deadline=None, max_examples=25)
 @given(st.permutations("abc"), st.permutations("abc"), st.permutations("abc"),
        st.sampled_from(((128, 128, 1), (100, 3, 70), (530, 33, 2), (17, 40, 30), (1, 600, 40))),
-       st.sampled_from((AVX512, AVX2)), st.sampled_from((F, D, dtypes.int32)))
+       st.sampled_from((AVX512, AVX2)), st.sampled_from((F, D, dtypes.int32)),
+       st.none() | st.permutations("abc"))
 def test_maps_of_transposed_operands_are_exact(
-        x: Any, y: Any, z: Any, sizes: Any, target: Target, dtype: DType) -> None:
+        x: Any, y: Any, z: Any, sizes: Any, target: Target, dtype: DType, second: Any) -> None:
     make = Maker(dict(zip("abc", sizes)))
     first = make.load("".join(x), dtype)
     value = build.add(build.mul(first, make.load("".join(y), dtype)), build.neg(first))
-    store = build.store(make.place("".join(z), dtype), value)
+    stores = [build.store(make.place("".join(z), dtype), value)]
+    if second is not None:
+        stores.append(build.store(make.place("".join(second), dtype), build.add(first, first)))
     random = np.random.default_rng(3)
     values = [random.integers(-9, 9, make.shape(r)).astype(r.dtype.np) for r in make.refs]
     want, got = [v.copy() for v in values], [aligned(v) for v in values]
-    kernel = make.kernel(store)
+    kernel = make.kernel(*stores)
     run_kernel(kernel, want, [])
     tiled = tile(kernel, choose_schedule(kernel, target))
     spec.check([tiled], "kernel")
     run(tiled, got)
-    np.testing.assert_array_equal(got[-1], want[-1])
+    for a, b in zip(got, want):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("target", [AVX512, AVX2], ids=["16", "8"])
 @pytest.mark.parametrize("shape", [(128, 128), (133, 530)])
-def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape):
-    """No lane is loaded by itself, in x.T + y."""
+@pytest.mark.parametrize("results", [1, 2])
+def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape, results):
+    """No lane is loaded by itself, in x.T + y, nor for several results that read one block."""
     m, n = shape
     i, j = build.range_(m, 0, name="i"), build.range_(n, 1, name="j")
     x = build.load(build.index_into(build.ref(0, F, (n, m)), j, i))
     y = build.load(build.index_into(build.ref(1, F, (m, n)), i, j))
-    store = build.store(build.index_into(build.ref(2, F, (m, n)), i, j), build.add(x, y))
-    kernel = build.kernel([store], "turn", (0, 1))
+    stores = [build.store(build.index_into(build.ref(2 + r, F, (m, n)), i, j),
+                          (build.add, build.mul)[r](x, y)) for r in range(results)]
+    kernel = build.kernel(stores, "turn", (0, 1))
     schedule = choose_schedule(kernel, target)
     assert [s.operand for s in schedule if isinstance(s, StageOperand)] == [0]
     tiled = vectorize_stage_fills(tile(kernel, schedule), target)

@@ -49,6 +49,7 @@ SPELLINGS = {
     "narrow": lambda i, w: (fnx.nn.one_hot(i, K, dtype="bfloat16") @ w.astype("bfloat16")).astype(
         "float32"),
     "two axes": lambda i, w: fnx.nn.one_hot(i.reshape(20, 30), K) @ w,
+    "columns": lambda i, w: fnx.nn.one_hot(i, K) @ (w.T + 0).T,
 }
 
 
@@ -64,6 +65,20 @@ def test_rows_are_read(name: str) -> None:
     for got, want in zip(evaluated(after, i, w), evaluated(before, i, w)):
         np.testing.assert_array_equal(got, want)
         np.testing.assert_array_equal(np.signbit(got)[got == 0], np.signbit(want)[want == 0])
+
+
+@pytest.mark.parametrize("name,product,from_copy", [
+    ("rows of the result", lambda i, w: fnx.nn.one_hot(i, K) @ w.T, True),
+    ("columns of the result", lambda i, w: w @ fnx.nn.one_hot(i, K).T, False),
+    ("rows of the factor", lambda i, w: fnx.nn.one_hot(i, K) @ w.reshape(K, J), False),
+])
+def test_columns_that_become_rows_are_read_from_a_transposed_copy(
+        name: str, product: Any, from_copy: bool) -> None:
+    """Then lanes along the row that an index selects are adjacent."""
+    i, w = np.zeros(N, np.int32), np.ones((J, K), np.float32)
+    _, after = before_and_after(product, i, w)
+    gathers = [n for n in toposort(after.src) if n.op is ops.GATHER]
+    assert [(n.src[0].op is ops.PERMUTE and n.arg.axes == (0,)) for n in gathers] == [from_copy]
 
 
 def test_what_is_compared_in_a_narrow_type_may_come_twice() -> None:
