@@ -6,11 +6,13 @@ place or packed, and of the results. Products of few terms write more than they 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from fnx.core.ir import accessors
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
-from fnx.lower.analysis.tuning import PACK_COST
+from fnx.lower.analysis.tuning import IN_FLIGHT, LATENCY, PACK_COST
 from fnx.lower.analysis.workload import extent, leaf_loads, stride, volume
 from fnx.lower.schedule.contraction import Contraction, count_contiguous
 from fnx.lower.schedule.footprint import (
@@ -18,12 +20,18 @@ from fnx.lower.schedule.footprint import (
     Footprint,
     Walk,
     footprint,
+    level_of,
     product_cycles,
     result_cycles,
 )
-from fnx.lower.schedule.register_tiles import Tile
+from fnx.lower.schedule.register_tiles import (
+    MAX_ACCUMULATORS,
+    Tile,
+    max_tile_rows,
+    tile_cycles,
+)
 
-_PACK_MARGIN = 0.05  # cycles that packing the left factor must save, relative to all
+_MARGIN = 0.05  # cycles that packing the left factor must save, relative to all
 
 
 class Plan(Record):
@@ -34,6 +42,56 @@ class Plan(Record):
     left: bool
     right: bool
     along_rows: bool = False
+
+
+class RightReading:
+    """How long it takes to read the right factor of a product once for each tile of rows.
+
+    The first pass fetches its lines from the level of memory that holds all of it, the next ones
+    from the level that holds a panel. Arithmetic on lines that are read in place hides their
+    latency, as far as it takes as long; copies are made before."""
+
+    def __init__(self, matmul: Contraction, column: UOp, target: Target) -> None:
+        self.matmul, self.column, self.target = matmul, column, target
+        self.load = max(leaf_loads(matmul.right), key=lambda x: volume(x.ranges), default=None)
+
+    def cycles(self, passes: int, arithmetic: float, width: int) -> float:
+        """Return the cycles of all passes, given those of their arithmetic, over panels of so many
+        columns."""
+        if self.load is None:
+            return arithmetic
+        panel = self._touched((*self.matmul.summed, self.column), {self.column: width})
+        lines = panel.lines * volume(self.matmul.columns) / width
+        first, again = (
+            lines * LATENCY[level] / IN_FLIGHT if level > 1 else 0.0 for level in (
+                level_of([self._touched(self.load.ranges, {})], self.target),
+                level_of([panel], self.target)))
+        each = arithmetic / passes
+        return min(max(first, each) + (passes - 1) * max(again, each), first + arithmetic)
+
+    def _touched(self, ranges: Iterable[UOp], extents: Mapping[UOp, int]) -> Footprint:
+        assert self.load is not None
+        size = self.load.dtype.itemsize
+        return footprint([(abs(stride(self.load, r)) * size, extents.get(r, extent(r)))
+                          for r in ranges], size)
+
+
+def tile_of_fewer_passes(default: Tile, rows: int, depth: int, reading: RightReading) -> Tile:
+    """Return a tile of one vector by so many rows that one or two passes read the right factor,
+    where fetching its lines takes longer than the arithmetic of the default tile, else that. It
+    may have to pack the left factor, as its rows are many streams."""
+    target, lanes, columns = reading.target, default.lanes, extent(reading.column)
+
+    def cycles(tile: Tile) -> float:
+        width = tile.vectors * lanes
+        return reading.cycles(-(-rows // tile.rows), depth * tile_cycles(
+            rows, columns, tile.rows, width, lanes), width)
+
+    highest = max_tile_rows(1, target, MAX_ACCUMULATORS)
+    tiles = [Tile(height, 1, lanes) for passes in (1, 2)
+             if (height := -(-rows // passes)) <= highest]
+    best = min(tiles, key=cycles, default=default)
+    return best if (1 + 2 * _MARGIN) * cycles(best) < cycles(default) else default
 
 
 class PlanPrices:
@@ -66,7 +124,7 @@ class PlanPrices:
         if plan.along_rows not in self._results:
             self._results[plan.along_rows] = sum(
                 [self._result_cycles(x, rows, plan.along_rows) for x in matmul.results])
-        return (1 + _PACK_MARGIN * plan.left) * factors + self._results[plan.along_rows]
+        return (1 + _MARGIN * plan.left) * factors + self._results[plan.along_rows]
 
     def _result_cycles(self, access: UOp, rows: int, along_rows: bool) -> float:
         """Return the cycles to fetch the lines of an array that lies as the results do."""

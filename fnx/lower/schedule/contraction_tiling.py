@@ -57,11 +57,17 @@ from fnx.lower.schedule.contraction import (
     word_range,
     work_of_each,
 )
-from fnx.lower.schedule.contraction_plan import Plan, PlanPrices
+from fnx.lower.schedule.contraction_plan import (
+    Plan,
+    PlanPrices,
+    RightReading,
+    tile_of_fewer_passes,
+)
 from fnx.lower.schedule.dot_tiling import dots_pay, fits_dots, schedule_dots
 from fnx.lower.schedule.knobs import TuningKnobs
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
+    MAX_ACCUMULATORS,
     MAX_TILE_ROWS,
     Tile,
     alternative_tiles,
@@ -161,6 +167,9 @@ class ContractionTiling:
                                        max_rows=self._max_tile_rows(),
                                        lane_cycles=self._transposed_operands()
                                        * STRIDED_LANE_CYCLES / max(1, self.depth))
+        if default.rows < rows <= 2 * MAX_ACCUMULATORS and not self.is_right_strided:
+            default = tile_of_fewer_passes(default, rows, self.depth, RightReading(
+                self.matmul, self.column, self.target))
         tile_rows, vectors = self.knob(
             "tile", (default.rows, default.vectors),
             lambda: alternative_tiles(rows, columns, default.lanes, self.target))
@@ -175,12 +184,17 @@ class ContractionTiling:
         """Return the most rows of a tile. Hardware prefetch follows some eight streams at a time,
         which limits rows that are read once; of rows that lie pages apart the first-level cache
         holds as many as it has ways."""
-        pitch = max([stride(x, self.row) * x.dtype.itemsize
-                     for x in leaf_loads(self.matmul.left)], default=0)
         is_read_once = self.width <= self.target.vector_lanes(self.itemsize)
         has_many_rows = volume(self.matmul.rows) > _MIN_STREAMED_ROWS
         return _MAX_STREAM_ROWS if has_many_rows and (
-            is_read_once or pitch and pitch % PAGE_BYTES == 0) else MAX_TILE_ROWS
+            is_read_once or self._has_conflicts(MAX_TILE_ROWS)) else MAX_TILE_ROWS
+
+    def _has_conflicts(self, rows: int) -> bool:
+        """Return whether so many rows of the left factor lie pages apart, which share the places
+        of one line in the first-level cache."""
+        pitch = max([stride(x, self.row) * x.dtype.itemsize
+                     for x in leaf_loads(self.matmul.left)], default=0)
+        return rows > _MAX_STREAM_ROWS and pitch > 0 and pitch % PAGE_BYTES == 0
 
     def _choose_unit(self) -> MatrixUnit | None:
         """Return the matrix unit to use, if there is enough work to pay for laying out register
@@ -257,6 +271,8 @@ class ContractionTiling:
         """Return whether the left factor is packed in any case: if it is computed (for a unit: not
         in memory as register words) or consists of overlapping windows."""
         left = self.matmul.left
+        if self._has_conflicts(self.tile.rows):
+            return True
         if self.unit is not None:
             return not is_packed_words(left, word_range(self.matmul, self.unit), self.unit)
         return not is_plain(left) and self.depth >= MIN_PACK_TERMS or \

@@ -137,7 +137,7 @@ def tiles_cycles(left: Walk, right: Walk, blocks: int, target: Target) -> float:
     Between two tiles a cache has to hold one of each factor; until a block is read again, the block
     and a tile of the right factor; until the right factor is read again, all of that and a block.
     """
-    at_tile, at_block, at_right = (_level(touched, target) for touched in (
+    at_tile, at_block, at_right = (level_of(touched, target) for touched in (
         (left.tile, right.tile), (left.block, right.tile), (left.block, right.block)))
     misses_pages = left.tile.pages + right.tile.pages > PAGES
     again = (left.tiles - 1) * right.tile.cycles(at_tile, misses_pages)
@@ -162,7 +162,7 @@ def result_cycles(rows: int, width: int, tile: tuple[int, int], step: int, size:
     [1097728, 196992]
     """
     height, columns = tile
-    level = _level([footprint([(size, width), (step, rows)], size)], target)
+    level = level_of([footprint([(size, width), (step, rows)], size)], target)
     if along_rows:
         strip = footprint([(size, width), (step, height)], size)
         return -(-rows // height) * strip.cycles(level, strip.pages > PAGES)
@@ -170,7 +170,7 @@ def result_cycles(rows: int, width: int, tile: tuple[int, int], step: int, size:
     return -(-width // columns) * panel.cycles(level, panel.pages > PAGES)
 
 
-def _level(touched: Sequence[Footprint], target: Target) -> int:
+def level_of(touched: Sequence[Footprint], target: Target) -> int:
     """Return the level that holds what is touched. Pages lie at random in all levels but the first,
     so that about half of one is filled before lines that are needed are evicted."""
     sizes = target.l1, target.l2 // 2, L3_BYTES // 2

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 
-_MAX_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
+MAX_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
 MAX_TILE_ROWS = 14  # most rows of a tile
 _MAX_DOT_SIDE = 8  # most rows or columns of a tile of dot products
 # alternatives that a search tries; most cost relative to the best
@@ -48,16 +48,16 @@ def choose_register_tile(rows: int, columns: int, size: int, target: Target,
     lanes = target.vector_lanes(size)
     best, lowest = Tile(1, 1, lanes), float("inf")
     for tile_rows, vectors in _all_tiles(rows, target) if allowed is None else allowed:
-        if tile_rows > _max_tile_rows(vectors, target, max_rows):
+        if tile_rows > max_tile_rows(vectors, target, max_rows):
             continue
-        cost = _tile_cycles(rows, columns, tile_rows, vectors * lanes, lanes, processors,
+        cost = tile_cycles(rows, columns, tile_rows, vectors * lanes, lanes, processors,
                             lane_cycles)
         if cost < lowest * 0.99:
             best, lowest = Tile(tile_rows, vectors, lanes), cost
     return best
 
 
-def _tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes: int,
+def tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes: int,
                  processors: int = 1, lane_cycles: float = 0.0) -> float:
     """Return the approximate cycles of all tiles for one step of the sum."""
     tiles = -(-rows // (tile_rows * processors)) * processors * -(-columns // tile_width)
@@ -69,7 +69,7 @@ def _tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes
 def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
     """Return (rows, vectors) of the tiles that are not much worse than the best, which comes
     first."""
-    return _best({(height, vectors): _tile_cycles(rows, columns, height, vectors * lanes, lanes)
+    return _best({(height, vectors): tile_cycles(rows, columns, height, vectors * lanes, lanes)
                   for height, vectors in _all_tiles(rows, target)})
 
 
@@ -86,7 +86,7 @@ def dot_tiles(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     registers = target.vector_registers + 2
     fitting = [(r, c) for c in range(1, min(columns, _MAX_DOT_SIDE) + 1)
                for r in range(min(rows, _MAX_DOT_SIDE), 0, -1) if r * c + r + c <= registers]
-    return _best({tile: _tile_cycles(rows, columns, *tile, lanes=1) for tile in fitting})
+    return _best({tile: tile_cycles(rows, columns, *tile, lanes=1) for tile in fitting})
 
 
 def _best(cost: Mapping[tuple[int, int], float]) -> list[tuple[int, int]]:
@@ -97,14 +97,14 @@ def _best(cost: Mapping[tuple[int, int], float]) -> list[tuple[int, int]]:
             if cost[tile] < _MAX_COST_RATIO * cost[ranked[0]]]
 
 
-def _max_tile_rows(vectors: int, target: Target, max_rows: int = MAX_TILE_ROWS) -> int:
+def max_tile_rows(vectors: int, target: Target, max_rows: int = MAX_TILE_ROWS) -> int:
     """Return the most rows of a tile whose accumulators fit the registers. More than hide the
     latency would not be faster, and the code would take LLVM twice as long."""
-    accumulators = min(target.vector_registers - 2 - vectors, _MAX_ACCUMULATORS)
+    accumulators = min(target.vector_registers - 2 - vectors, MAX_ACCUMULATORS)
     return min(accumulators // vectors, max_rows)
 
 
 def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
     for vectors in (2, 1, 3, 4):
-        for tile_rows in range(min(_max_tile_rows(vectors, target), max(rows, 1)), 0, -1):
+        for tile_rows in range(min(max_tile_rows(vectors, target), max(rows, 1)), 0, -1):
             yield tile_rows, vectors

@@ -348,3 +348,24 @@ def test_tiles_are_high_where_an_operand_beside_the_sum_is_transposed() -> None:
     factors = (512, 4), (4, 256)
     assert longest_unrolled(lambda a, b, c: a @ b + c, *factors, (512, 256)) <= 8
     assert longest_unrolled(lambda a, b, c: a @ b + c.T, *factors, (256, 512)) >= 10
+
+
+@pytest.mark.parametrize("rows,shape,target,height", [
+    (12, (1024, 1024), AVX512, 12), (16, (1024, 1024), AVX512, 16), (24, (1024, 1024), AVX512, 12),
+    (12, (1024, 1024), AVX2, 6),  # a vector is half of a line
+    (12, (64, 64), AVX512, 4),  # the second-level cache holds it
+    (40, (1024, 1024), AVX512, 4),  # it is packed once
+])
+def test_few_rows_pass_once_over_a_large_right_factor(
+        rows: int, shape: tuple[int, int], target: Target, height: int) -> None:
+    """Its lines come from far: a tile has all rows, or half of them. The rows of the left factor
+    are then packed, if they lie pages apart and would evict each other."""
+    draw = np.random.default_rng(4)
+    a, b = (draw.standard_normal(s).astype(np.float32) for s in ((rows, shape[0]), shape))
+    f = fnx.jit(lambda a, b: a @ b)
+    kernels = tiled_kernels(f.lower(a, b).simplified, target)
+    product = next(k for k in kernels if any(n.op is ops.REDUCE for n in toposort(k.src)))
+    unrolled = {extent(r) for s in product.src for r in s.ranges if r.arg.kind == "UNROLL"}
+    assert height in unrolled, unrolled
+    assert shape[0] < 1024 or height < 9 or len(kernels) > 1
+    np.testing.assert_allclose(f(a, b), a.astype(np.float64) @ b, atol=1e-3)
