@@ -22,7 +22,8 @@ from fnx.core.ir.derivations import run_derivation
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, GradError
-from fnx.core.tracing.state import Lift
+from fnx.core.tracing.backward_values import BackwardLift, lift_reverse
+from fnx.core.tracing.state import Lift, StateUsedError
 from fnx.core.tracing.trace import TracedFunction, dispatch_traced, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Layout,
@@ -36,6 +37,7 @@ from fnx.transforms.autodiff.arguments import (
 from fnx.transforms.autodiff.reverse import pullback_steps
 from fnx.transforms.autodiff.rules import Cotangent
 from fnx.transforms.transformed import Transformed, run_call
+from fnx.transforms.vjp import vjp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +149,29 @@ class _ValueAndGradient(Transformed[P, R]):
             return ((value, aux) if has_aux else value, second), values
         return call
 
+    def _run_with_states(self, used: StateUsedError, args: tuple[Any, ...],
+                         kwargs: dict[str, Any]) -> Any:
+        return lift_reverse(used, lambda lifted: self.with_aux(lifted)(*args, **kwargs),
+                            lambda backward: self._with_backward_states(backward, args, kwargs))
+
+    def _with_backward_states(self, backward: BackwardLift, args: tuple[Any, ...],
+                              kwargs: dict[str, Any]) -> Any:
+        """Do a call in which backward rules use references: they begin with the values that the
+        function leaves."""
+        argnums, has_aux, allow_int, holomorphic = self._options.values()
+        wrt = resolve_argnums(argnums, len(args), "grad", self._name)
+        check_inputs(self.kind, holomorphic, flatten_args(args, wrt, allow_int)[1])
+        f = backward.function(fix_others(self._f, args, kwargs, wrt), has_aux)
+        (value, _), pull, (aux, states) = vjp(f, tuple([args[i] for i in wrt]), backward.zeros,
+                                              has_aux=True)
+        check_outputs(self.kind, holomorphic, [check_scalar(self._name, value)])
+        backward.set(states)
+        grads = backward.pull(pull, Array(build.const_like(value._node, 1), value.weak))
+        gradient = grads[0] if isinstance(argnums, int) else grads
+        if self.kind == "grad":
+            return (gradient, aux) if has_aux else gradient
+        return ((value, aux) if has_aux else value), gradient
+
     def _results(self, traced: TracedFunction, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:
         """Build what a call returns, as nodes over the values of the inputs."""
@@ -190,9 +215,13 @@ def _scalar_loss(traced: TracedFunction) -> Array:
                         f"{tree.describe_structure(traced.out_tree)}",
                         hint="return the loss alone and pass auxiliary values with has_aux=True"
                         if traced.outs else "a function without a return statement returns None")
-    loss, = traced.outs
+    return check_scalar(traced.name, *traced.outs)
+
+
+def check_scalar(name: str, loss: Array) -> Array:
+    """Return the result of a function if it is a float scalar, else raise."""
     if loss.shape != () or not loss._dtype.is_inexact:
-        raise GradError(f"{traced.name}: expected a float scalar as result, got "
+        raise GradError(f"{name}: expected a float scalar as result, got "
                         f"{loss._aval}",
                         hint="reduce it with .sum() or .mean(), or use vjp for other results"
                         if loss.shape else "convert it with .astype(float32)")

@@ -21,6 +21,7 @@ from fnx.core.ir.derivations import retain
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import GradError
+from fnx.core.tracing.backward_values import refuse_backward
 from fnx.core.tracing.state import Lift
 from fnx.core.tracing.trace import ClosedFunction, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
@@ -166,6 +167,7 @@ class _Jacobian(Transformed[P, R]):
         return (jacobian, aux) if has_aux else jacobian
 
     def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        refuse_backward(lifted, self.kind)
         has_aux = self._options["has_aux"]
         g = type(self)(lifted.as_aux(self._f, has_aux), **{**self._options, "has_aux": True})
 

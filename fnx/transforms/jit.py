@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from fnx.transforms.dispatch.specialized_call import SpecializedCall
     from fnx.transforms.inspect.lowering import Lowering
     from fnx.transforms.stages import Compiled, TracedCall
+    from fnx.transforms.stateful_stages import StatefulStages
 
 bounded_lengths = lazy_import("fnx.transforms.dispatch.bounded_lengths")
 jaxprs = lazy_import("fnx.jaxprs.make")
@@ -100,6 +101,7 @@ pipeline = lazy_import("fnx.lower.pipeline")
 specialized_call = lazy_import("fnx.transforms.dispatch.specialized_call")
 stages = lazy_import("fnx.transforms.stages")
 stateful_calls = lazy_import("fnx.transforms.dispatch.stateful_calls")
+stateful_stages = lazy_import("fnx.transforms.stateful_stages")
 timeline = lazy_import("fnx.transforms.inspect.timeline")
 
 MAX_LAUNCHERS = 2       # tried in turn; if there are more, by the kind of the arguments
@@ -178,9 +180,7 @@ class Jitted(Transformed[P, R_co]):
             try:
                 out = self._slow_path(args, kwargs)
             except StateUsedError as used:
-                self._stateful = stateful_calls.stateful(
-                    used, self._f, lambda f: Jitted(f, **self._options))
-                out = self._stateful.call(args, kwargs)
+                out = self._calls_with_references(used).call(args, kwargs)
         except Exception as error:
             annotate_error(error, self._f)
             raise
@@ -359,21 +359,31 @@ class Jitted(Transformed[P, R_co]):
                 ) -> tuple[list[Any], CallKey, CachedTrace]:
         """Return the arguments, the signature and its trace, for what does not call the function.
         """
-        try:
-            arrays, key = self._arguments.key(args, kwargs, shapes=True)
-            return arrays, key, self._find_trace(key, args, kwargs).value
-        except StateUsedError as used:
-            raise ArgumentError(
-                f"{self._name}: expected a function of arrays, to trace it without a call; "
-                f"got one that uses a reference, {used.state.aval}",
-                hint="call the jitted function, or lower a function of the value of the reference, "
-                     "which also returns its next value") from None
+        arrays, key = self._arguments.key(args, kwargs, shapes=True)
+        return arrays, key, self._find_trace(key, args, kwargs).value
+
+    def _stages_with_references(self, used: StateUsedError, args: tuple[Any, ...],
+                                kwargs: dict[str, Any]) -> StatefulStages:
+        """Return the stages of a function that used a reference."""
+        of_signature: StatefulStages = stateful_stages.StatefulStages(
+            self._calls_with_references(used), self._f, args, kwargs,
+            lambda: jaxprs.make_jaxpr(self._f, self._options["static_argnums"])(*args, **kwargs))
+        return of_signature
+
+    def _calls_with_references(self, used: StateUsedError) -> Any:
+        if self._stateful is None:
+            self._stateful = stateful_calls.stateful(
+                used, self._f, lambda f: Jitted(f, **self._options))
+        return self._stateful
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
         """Return all lowering steps of this signature, for reading: graph, kernels, commands, LLVM
         IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
         program with them."""
-        arrays, key, replay = self._traced(args, kwargs)
+        try:
+            arrays, key, replay = self._traced(args, kwargs)
+        except StateUsedError as used:
+            return self._stages_with_references(used, args, kwargs).lower()
         lowering = self._lowering(replay, key, len(args), self._local_for(replay, arrays), arrays)
         lowering.arguments = tuple(arrays)
         return lowering
@@ -381,7 +391,10 @@ class Jitted(Transformed[P, R_co]):
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
         """Trace this signature: the types of arguments and results, the graph, and how to lower it.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
-        arrays, key, replay = self._traced(args, kwargs)
+        try:
+            arrays, key, replay = self._traced(args, kwargs)
+        except StateUsedError as used:
+            return self._stages_with_references(used, args, kwargs).trace()
         local = self._local_for(replay, arrays)
         traced: TracedCall = stages.TracedCall(
             self._specialized(replay, key, len(args)),

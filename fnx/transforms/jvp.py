@@ -14,6 +14,7 @@ from fnx.core.array.array import Array
 from fnx.core.ir import build
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.support.errors import ArgumentError
+from fnx.core.tracing.backward_values import refuse_backward
 from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import TracedFunction, function_name, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import Float0, flatten_args, tangent_nodes
@@ -62,6 +63,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         out, tangent, aux = _jvp(fun, primals, tangents, has_aux)
     except StateUsedError as used:
         def call(lifted: Lift) -> tuple[Any, Any]:
+            refuse_backward(lifted, "jvp")
             y, t, (aux, values) = _jvp(lifted.as_aux(fun, has_aux), primals, tangents, True)
             return (y, t, aux), values
         out, tangent, aux = lift(used, call)

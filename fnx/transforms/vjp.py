@@ -26,6 +26,7 @@ from fnx.core.scope import scope
 from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, GradError, PytreeError
 from fnx.core.support.record import Record
+from fnx.core.tracing.backward_values import BackwardLift, lift_reverse, refuse_backward
 from fnx.core.tracing.references import Ref
 from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.core.tracing.trace import function_name, inline_function, preserving_locs, trace
@@ -144,10 +145,17 @@ def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: b
             return _build_linear_map(fun, primals, has_aux, by, make)
     except StateUsedError as used:
         def call(lifted: Lift) -> tuple[Any, Any]:
+            refuse_backward(lifted, by)
             out, linear, (aux, values) = _build_linear_map(lifted.as_aux(fun, has_aux), primals,
                                                            True, by, make)
             return (out, linear, aux), values
-        return lift(used, call)
+
+        def reverse(backward: BackwardLift) -> tuple[Any, Any, Any]:
+            (out, _), pull, (aux, values) = _build_linear_map(
+                backward.function(fun, has_aux), (primals, backward.zeros), True, by, make)
+            backward.set(values)
+            return out, lambda cotangent: backward.pull(pull, cotangent), aux
+        return lift(used, call) if by != "vjp" else lift_reverse(used, call, reverse)
 
 
 @public_api

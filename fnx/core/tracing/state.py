@@ -30,11 +30,13 @@ class State:
 
     Attributes:
         values: (the trace, the value in it), innermost last; None stands for no trace.
+        backward: what backward rules that use it read and write (backward_values.py).
     """
 
-    __slots__ = ("values", "__weakref__")
+    __slots__ = ("values", "backward", "__weakref__")
 
     def __init__(self, value: Any) -> None:
+        self.backward: State | None = None
         self.values: list[tuple[scope.Scope | None, Any]] = [(scope.innermost(), value)]
 
     def get(self) -> Any:
@@ -82,8 +84,8 @@ class StateUsedError(LeakedTracerError):
         names = [s.name for s in scope.open_scopes()[-1:]]
         hint = "pass its value as an argument, and return the next one"
         if names and names[0].startswith("the bwd of"):
-            hint = "a backward rule uses no references and has no checks: return what it would " \
-                   "write as a cotangent, or add cotangents by vjp(f, x)[1].with_refs"
+            hint = "a backward rule uses references from outside of the derivative: return what " \
+                   "it would write as a cotangent, or add cotangents by vjp(f, x)[1].with_refs"
         super().__init__(f"expected no reference from outside in {names[0] if names else 'a trace'}"
                          ", got one", hint=hint)
         self.state = state
@@ -93,7 +95,7 @@ class Lift:
     """The states that a function uses, with their values around it."""
 
     def __init__(self, states: Sequence[State]) -> None:
-        self.states = states
+        self.states = tuple(states)
         self.values: list[Any] = [state.get() for state in states]
 
     def run(self, f: Callable[..., R], values: Sequence[Any], *args: Any, **kwargs: Any

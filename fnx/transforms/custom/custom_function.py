@@ -133,15 +133,9 @@ class CustomFunction(Transformed[P, R]):
 
     # ---- references from outside
 
-    def on_values(self, lifted: Lift) -> Callable[..., tuple[Any, list[Any]]]:
-        """Return the function with the values of states as first argument and second result."""
-        def f(values: Any, *args: Any) -> tuple[Any, list[Any]]:
-            return lifted.run(self._f, values, *args)
-        f.__name__ = self._name
-        return f
-
     def lifted_form(self, lifted: Lift) -> CustomFunction[Any, Any]:
-        """Return ``on_values`` of the function, with its rules on values, too."""
+        """Return the function with the values of states as first argument and second result, with
+        its rules on values, too."""
         raise StateUsedError(lifted.states[-1])
 
     def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:

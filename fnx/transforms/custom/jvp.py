@@ -20,6 +20,7 @@ from fnx.transforms.custom.check_results import (
     check_tangents,
 )
 from fnx.transforms.custom.custom_function import CustomFunction
+from fnx.transforms.custom.references import on_values
 from fnx.transforms.custom.traced_custom import (
     Signature,
     TracedCustom,
@@ -114,7 +115,7 @@ class custom_jvp(CustomFunction[P, R]):
             (out, tangent), last = lifted.run(rule, values, *static, tuple(primals),
                                               tuple(tangents))
             return (out, last), (tangent, tree.map(lambda x: SymbolicZero(x), last))
-        f = custom_jvp[Any, Any](self.on_values(lifted), [i + 1 for i in self._nondiff])
+        f = custom_jvp[Any, Any](on_values(self._f, lifted), [i + 1 for i in self._nondiff])
         f.defjvp(jvp, self.symbolic_zeros)
         return f
 

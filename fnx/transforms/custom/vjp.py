@@ -18,7 +18,8 @@ from fnx.core.ir import op_args, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.errors import ArgumentError, FnxError
 from fnx.core.support.record import Record
-from fnx.core.tracing.state import Lift
+from fnx.core.tracing.backward_values import used_by_bwd
+from fnx.core.tracing.state import Lift, StateUsedError
 from fnx.core.tracing.trace import TracedFunction, preserving_locs
 from fnx.transforms.custom.check_results import (
     RuleInfo,
@@ -28,6 +29,7 @@ from fnx.transforms.custom.check_results import (
     check_pair,
 )
 from fnx.transforms.custom.custom_function import CustomFunction
+from fnx.transforms.custom.references import hide_states, on_values, rules_on_values
 from fnx.transforms.custom.traced_custom import (
     Signature,
     TracedCustom,
@@ -135,18 +137,18 @@ class custom_vjp(CustomFunction[P, R]):
         self._set_rules(fwd, bwd)
 
     def lifted_form(self, lifted: Lift) -> custom_vjp[Any, Any]:
+        f = custom_vjp[Any, Any](on_values(self._f, lifted), [i + 1 for i in self._nondiff])
         fwd, bwd = self._user_rules
-        n = len(self._nondiff)
-
-        def fwd_on_values(values: Any, *args: Any) -> Any:
-            (out, saved), last = lifted.run(fwd, custom_vjp_primal_tree_values(values), *args)
-            return (out, last), saved
-
-        def bwd_of_first(*args: Any) -> Any:
-            return (None, *bwd(*args[:n], args[n], args[n + 1][0]))
-        f = custom_vjp[Any, Any](self.on_values(lifted), [i + 1 for i in self._nondiff])
-        f.defvjp(fwd_on_values, bwd_of_first, self.symbolic_zeros)
+        f.defvjp(*rules_on_values(fwd, bwd, len(self._nondiff), lifted), self.symbolic_zeros)
         return f
+
+    def with_aux(self, lifted: Lift) -> Callable[..., tuple[Any, Any]]:
+        f = super().with_aux(lifted)
+
+        def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+            args, kwargs = hide_states((args, kwargs), lifted.states)
+            return f(*args, **kwargs)
+        return call
 
     def rules(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
         fwd, bwd = self._user_rules
@@ -175,7 +177,11 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
             ct_indices.append(indices)
             return cts_out
 
-        traced = traced_rule(rule, [saved_avals, floats], "the bwd", f"{f._name}.bwd", saved.values)
+        try:
+            traced = traced_rule(rule, [saved_avals, floats], "the bwd", f"{f._name}.bwd",
+                                 saved.values)
+        except StateUsedError as used:
+            raise used_by_bwd(used) from None
         return TracedRule(op_args.bwd_rule_name(ct_outs, len(floats)), traced, ct_indices[-1])
 
     fwd_rule, all_floats = TracedRule("fwd", forward), tuple(range(len(floats)))

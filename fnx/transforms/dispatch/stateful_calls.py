@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fnx.core.array import tree
 from fnx.core.array.pytree_registry import register_pytree_node
@@ -18,6 +18,7 @@ from fnx.core.tracing.state import Lift, State, StateUsedError
 from fnx.core.tracing.trace import function_name
 from fnx.transforms.dispatch.signature import leaf_path, parameters_of
 
+R = TypeVar("R")
 _LIFTED = "_lifted"  # an attribute of a function whose references are arguments already
 
 
@@ -108,6 +109,31 @@ class StatefulCalls:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a call."""
         (args, kwargs), references = values_of_references((args, kwargs), f=self._f)
+        out, last, values = self.on_values(references, lambda jitted, values: jitted(
+            *args, **kwargs, _values=values))
+        self.set_values(references, self._states, last, values)
+        return out
+
+    @staticmethod
+    def set_values(references: Sequence[State], states: Sequence[State], last: Sequence[Any],
+                   values: Sequence[Any]) -> None:
+        """Give the references their next values: those that are arguments, and those from
+        outside."""
+        for state, value in zip([*references, *states], [*last, *values]):
+            state.set(value)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The references from outside, as far as they are known."""
+        return tuple(self._states)
+
+    def on_values(self, references: Sequence[State], use: Callable[[Any, list[Any]], R]) -> R:
+        """Use the jitted function of values.
+
+        Args:
+            references: those among the arguments.
+            use: takes the function, and the values of the references from outside.
+        """
         live = [state for state in self._states if _is_open(state)]
         if live != self._states:
             self._states, self._jitted = live, None
@@ -120,17 +146,12 @@ class StatefulCalls:
             if self._jitted is None:
                 self._jitted = self._jit(self._function(tuple(self._states)))
             try:
-                out, last, values = self._jitted(*args, **kwargs, _values=[
-                    state.get() for state in self._states])
+                return use(self._jitted, [state.get() for state in self._states])
             except StateUsedError as used:
                 if used.state in self._states or not _is_open(used.state):
                     raise
                 used.state.get()  # raises if it is from further outside
                 self._states, self._jitted = [*self._states, used.state], None
-                continue
-            for state, value in zip([*references, *self._states], [*last, *values]):
-                state.set(value)
-            return out
 
     def _function(self, states: tuple[State, ...]) -> Callable[..., Any]:
         f, lifted = on_values(self._f), Lift(states)
