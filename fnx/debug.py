@@ -78,7 +78,7 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
     """
     host_callbacks.call_python(callback, args, kwargs, None,
                                host_callbacks.callback_name("debug.callback", callback),
-                               effect=True)
+                               effect=True, ordered=ordered)
 
 
 @public_api
@@ -111,13 +111,13 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     x = [1. 1. 1.], half of it 1.50
     """
     if fmt is None:
-        return print
+        return print if not ordered else functools.partial(print, ordered=True)
     if OPEN.tracings:
         kernel_prints.record_print(fmt, args, kwargs)
         return None
     check_format(fmt, args, kwargs)
     host_callbacks.call_python(_print_values, (fmt, *args), kwargs, None, "debug.print",
-                               effect=True, numbers=False)
+                               effect=True, numbers=False, ordered=ordered)
     return None
 
 

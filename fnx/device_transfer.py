@@ -18,6 +18,8 @@ from fnx.core.array.api_boundary import asarray, evaluate_pending, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.convert import DTypeLike
+from fnx.core.array.recorded_calls import record_call
+from fnx.core.ir import build
 from fnx.core.scope import scope
 from fnx.core.support.config import DEVICES, OWN_MEMORY, config
 from fnx.core.support.errors import ArgumentError, ShapeError, TracedValueError, lazy_module
@@ -85,7 +87,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     check_device(device)
     arrays = tree.map(asarray, x)
     if device is None:
-        return arrays
+        return tree.map(lambda x: _as_equation(x, None), arrays)
     leaves, structure = tree.flatten(arrays)
     targets = structure.flatten_up_to(tree.broadcast(device, arrays, _is_device_like))
     is_traced = scope.is_open()
@@ -93,8 +95,27 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
         evaluate_pending(leaves)
     put = constraints.constrain if is_traced else constraints.move
     places = [None if target is None else _sharding_for(target) for target in targets]
-    return structure.unflatten([leaf if place is None else put(leaf, place)
-                                for leaf, place in zip(leaves, places)])
+    return structure.unflatten([
+        _as_equation(leaf if place is None else put(leaf, place), target)
+        for leaf, place, target in zip(leaves, places, targets)])
+
+
+def _as_equation(x: Array, target: Any) -> Array:
+    """Return an array that jaxprs show as a result of ``device_put``; only ``make_jaxpr`` does."""
+    if not any(trace.name.startswith("make_jaxpr of ") for trace in scope.open_scopes()):
+        return x
+    out = Array(build.barrier(x._node), x.weak)
+    return asarray(record_call("device_put", lambda y: device_put(y, target), "device_put", [x],
+                               out, devices=(target,), srcs=(None,),
+                               copy_semantics=(_ALIAS,)))
+
+
+class _CopySemantics:
+    def __repr__(self) -> str:
+        return "ArrayCopySemantics.REUSE_INPUT"
+
+
+_ALIAS = _CopySemantics()
 
 
 def _is_device_like(x: Any) -> bool:

@@ -32,11 +32,13 @@ def print_environment_info(return_string: bool = False) -> str | None:
     >>> print_environment_info(return_string=True).splitlines()[0].split()[0]
     'fnx:'
     """
+    jax = getattr(sys.modules.get("jax"), "__version__", None)  # the one that programs see
+    versions = [] if jax is None else [f"jax:    {jax}", f"jaxlib: {jax}"]
     text = "\n".join([
         f"fnx: {fnx.__version__}", f"numpy: {np.__version__}",
         f"llvmlite: {requirements.llvmlite_version() or 'not installed'}",
         f"python: {sys.version}",
-        f"device: {config.device}", f"platform: {platform.platform()}"])
+        f"device: {config.device}", f"platform: {platform.platform()}", *versions])
     if return_string:
         return text
     print(text)
@@ -53,7 +55,7 @@ def show_versions() -> None:
     settings: ...
     """
     print(print_environment_info(return_string=True))
-    for name in ("jax", "ml_dtypes", "torch", "scipy"):
+    for name in ("ml_dtypes", "torch", "scipy"):
         if name in sys.modules:
             print(f"{name}: {getattr(sys.modules[name], '__version__', '?')}")
     changed = [line.partition(":")[0] for line in repr(config).splitlines()

@@ -8,15 +8,19 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
+import itertools
+import linecache
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import fnx.numpy as jnp
 from fnx.as_jax.linear_util import WrappedFun
 from fnx.core.array import tree
 from fnx.core.array.abstract_values import ShapedArray, Tracer, get_aval
@@ -39,7 +43,7 @@ from fnx.core.tracing.trace import argument_name, function_name
 from fnx.jaxprs.make import make_jaxpr
 from fnx.jaxprs.syntax import DebugInfo, Jaxpr, NameStack, SourceInfo
 from fnx.numpy import result_type
-from fnx.transforms.jit import Jitted
+from fnx.transforms.jit import Jitted, jit
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:
@@ -95,12 +99,56 @@ def extend_axis_env_nd(axes: Sequence[tuple[Any, int]]) -> Iterator[None]:
 
 
 def summarize(source_info: SourceInfo, num_frames: int = 1) -> str:
-    """Return the user's line of an equation as text.
+    """Return the user's line of an equation as text, with the function that it is in.
 
     >>> summarize(SourceInfo(("model.py", 3)))
     'model.py:3'
     """
-    return "unknown" if source_info.loc is None else format_location(source_info.loc)
+    if source_info.loc is None:
+        return "unknown"
+    name = _function_at(*source_info.loc)
+    return format_location(source_info.loc) + f" ({name})" * bool(name)
+
+
+def _function_at(path: str, line: int) -> str:
+    """Return the qualified name of the innermost function that has a line; empty if none has."""
+    names: list[str] = []
+    try:
+        inner: ast.AST | None = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return ""
+    while inner is not None:
+        node, inner = inner, next((
+            x for x in ast.walk(inner) if x is not inner and isinstance(
+                x, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+            and x.lineno <= line <= (x.end_lineno or x.lineno)), None)
+        if isinstance(node, ast.Lambda):
+            names += ["<lambda>", "<locals>"]
+        elif isinstance(node, ast.ClassDef):
+            names += [node.name]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names += [node.name, "<locals>"]
+    return ".".join(names[:-1] if names[-1:] == ["<locals>"] else names)
+
+
+def apply_primitive(prim: Any, *args: Any, **params: Any) -> Any:
+    """Evaluate a primitive by its lowering, as the implementation of one that has no other."""
+    return jit(lambda *xs: prim.bind(*xs, **params))(*args)
+
+
+def standard_basis(pytree: Any) -> Any:
+    """Return a tree of arrays whose rows are the unit vectors of a tree, in all its leaves.
+
+    >>> import fnx.numpy as jnp
+    >>> standard_basis((1.0, jnp.ones(2)))[1].shape
+    (3, 2)
+    """
+    leaves, structure = tree.flatten(tree.map(asarray, pytree))
+    units = jnp.eye(sum(x.size for x in leaves))
+    ends = list(itertools.accumulate(x.size for x in leaves))
+    return structure.unflatten([
+        units[:, end - x.size:end].reshape(-1, *x.shape).astype(x.dtype)
+        for x, end in zip(leaves, ends)])
 
 
 def name_jitted_functions() -> None:

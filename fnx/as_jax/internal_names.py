@@ -52,11 +52,18 @@ from fnx.experimental import checkify, pallas
 from fnx.exporting.symbolic_shapes import is_symbolic_dim
 from fnx.extend import core as extend_core
 from fnx.interpreters import ad
-from fnx.jaxprs import references, stablehlo
+from fnx.jaxprs import callbacks, references, stablehlo
 from fnx.jaxprs.effects import EffectTypes, control_flow_allowed_effects
 from fnx.jaxprs.make import discharge_state
 from fnx.jaxprs.primitive import built_in
-from fnx.jaxprs.syntax import NameStack, SourceInfo
+from fnx.jaxprs.syntax import (
+    DebugEffect,
+    IOEffect,
+    NameStack,
+    OrderedDebugEffect,
+    OrderedIOEffect,
+    SourceInfo,
+)
 from fnx.sharding import (
     Mesh,
     NamedSharding,
@@ -128,8 +135,9 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
             "eval_context": ensure_compile_time_eval,
             "pytype_aval_mappings": {np.ndarray: get_aval}},
     "jax._src.lib.mlir.dialects": {"hlo": stablehlo},
-    "jax._src.api": {name: type(name, (), {"__doc__": "Marks a cotangent of ``with_refs``."})
-                     for name in ("DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded")},
+    "jax._src.api": {"_std_basis": core_helpers.standard_basis} | {
+        name: type(name, (), {"__doc__": "Marks a cotangent of ``with_refs``."})
+        for name in ("DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded")},
     "jax._src.jaxpr_util": {n: getattr(jaxpr_statistics, n) for n in jaxpr_statistics.__all__},
     "jax._src.traceback_util": _frames,
     "jax._src.core": {**core_helpers.CORE, **jaxpr_helpers.OF_CORE,
@@ -148,8 +156,15 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "shardable_ordered_effects")} | {
             "EffectTypeSet": EffectTypes,
             "control_flow_allowed_effects": control_flow_allowed_effects},
-    "jax._src.callback": {f"{n}_p": built_in(n) for n in ("pure_callback", "io_callback")},
-    "jax._src.debugging": {"debug_callback_p": built_in("debug_callback")},
+    "jax._src.callback": {
+        **{f"{n}_p": built_in(n) for n in ("pure_callback", "io_callback")},
+        "IOEffect": IOEffect, "OrderedIOEffect": OrderedIOEffect,
+        "_IOEffect": callbacks.io_effect, "_OrderedIOEffect": callbacks.ordered_io_effect},
+    "jax._src.debugging": {
+        **{f"{n}_p": built_in(n) for n in ("debug_callback", "debug_print")},
+        "DebugEffect": DebugEffect, "OrderedDebugEffect": OrderedDebugEffect,
+        "debug_effect": callbacks.debug_effect,
+        "ordered_debug_effect": callbacks.ordered_debug_effect},
     "jax._src.source_info_util": {
         "NameStack": NameStack, "SourceInfo": SourceInfo, "current": SourceInfo,
         "new_source_info": SourceInfo, "current_name_stack": core_helpers.current_name_stack,
@@ -192,7 +207,8 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax._src.distributed": {"global_state": SimpleNamespace(
         client=None, service=None, process_id=0, num_processes=1, coordinator_address=None)},
     "jax._src.xla_bridge": {"_backends": {"cpu": SimpleNamespace(platform="cpu")}},
-    "jax._src.dispatch": {"wait_for_tokens": effects_barrier},
+    "jax._src.dispatch": {"wait_for_tokens": effects_barrier,
+                          "apply_primitive": core_helpers.apply_primitive},
     "jax._src.interpreters.pxla": {"global_result_handlers": {}},
     "jax._src.tree_util": {"_registry": TreeRegistry(), **prefix_errors.NAMES},
     "jax.extend.core": {"concrete_or_error": core_helpers.concrete_or_error,
@@ -214,7 +230,8 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         "resolve_kwargs": core_helpers.resolve_kwargs,
         "flatten_fun": linear_util.flatten_fun,
         "infer_argnums_and_argnames": linear_util.infer_argnums_and_argnames},
-    "jax.interpreters.xla": {"canonicalize_dtype_handlers": {np.ndarray: asarray}},
+    "jax.interpreters.xla": {"apply_primitive": core_helpers.apply_primitive,
+                             "canonicalize_dtype_handlers": {np.ndarray: asarray}},
     "jax.interpreters.partial_eval": {
         "PartialVal": partial_eval.PartialVal,
         "trace_to_jaxpr_dynamic": core_helpers.trace_to_jaxpr_dynamic,

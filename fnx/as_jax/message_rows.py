@@ -82,8 +82,9 @@ CONTROL_FLOW: dict[str, Words] = {
         r"cond_fun must return a boolean scalar, but got output type(s) [ShapedArray(\1)].",
     r"fori_loop: expected (lower|upper) as an integer scalar, got (\w+)":
         r"lower and upper arguments to fori_loop must have equal types, got \2 and int32",
-    r"cond: expected a bool scalar as predicate, got (\w+)(?:$|\n)":
-        r"Pred must be a scalar; Pred type must be either boolean or number, got <\1>.",
+    r"cond: expected a bool scalar as predicate, got (\w+)(?: (.*))?(?:$|\n)":
+        r"Pred must be a scalar, got \2 of type <class '\1'>; Pred type must be either boolean or "
+        r"number, got <\1>.",
     r"cond: expected a bool scalar as predicate, got \w+\[(.+)\]":
         r"Pred must be a scalar, got an array of shape (\1).",
     r"cond: expected a bool scalar as predicate, got (.*)": r"Pred must be a scalar, got \1",
@@ -247,6 +248,9 @@ RULES: dict[str, Words] = {
         "Custom VJP bwd rule must produce an output with the same container (pytree) structure as "
         r"the args tuple of the primal function, but got bwd output structure PyTreeDef((\4,)) for "
         r"primal input structure PyTreeDef((\3,)).",
+    rf"expected the \w+ rule {_RULE} of \S+ to take (\d+) arguments? by position, .*too many":
+        lambda m: f"{m[1]}() takes {int(m[2]) - 1} positional argument{'s' * (m[2] != '2')} but "
+        f"{m[2]} were given",
     r"(custom_\w+) of (.+): expected an argument (\w+), got none":
         _UNRESOLVED + r"missing a required argument: '\3'",
     r"(custom_\w+) of (.+): expected arguments for .*, and none for (\w+)":
@@ -265,7 +269,22 @@ RULES: dict[str, Words] = {
         r"\2.abstract_eval() method should return a tuple or a list iff \2.multiple_results.",
 }
 
+def _dataclass_fields(match: re.Match[str]) -> str:
+    want, *got = [re.findall(r"'(\w+)'", part) for part in match.groups()]
+    named = [name for part in got for name in part]
+    missing, other = [n for n in want if n not in named], [n for n in named if n not in want]
+    what = f"Missing fields: {{{', '.join(map(repr, missing))}}}. Add them to drop_fields to " \
+        "suppress this error." if missing else \
+        f"Unexpected fields: {{{', '.join(map(repr, other))}}}."
+    return "data_fields and meta_fields must include all dataclass fields with ``init=True`` and " \
+        f"only them. {what}"
+
+
 MACHINERY: dict[str, Words] = {
+    r"(debug_check|check): expected a bool scalar, got (.*)":
+        r"\1 takes a scalar pred as argument, got \2",
+    r"expected a step of graph, .*, or all; got '(.*)'": r"unknown dialect: \1",
+    r"expected the fields of \w+, \((.*)\); got \((.*)\) and \((.*)\)": _dataclass_fields,
     r"jet: expected series of one length":
         "jet terms have inconsistent lengths for different arguments",
     r"jit: expected arguments that are static or donated, got both for (.*)":
@@ -282,7 +301,8 @@ MACHINERY: dict[str, Words] = {
         r"Value for variable '\2' inconsistently typed as \4 for let-binder of type \3\n\nin "
         r"equation:\n\n\1",
     r"has the param (\w+) of (\w+), a (\w+); expected (.*), got (.*)":
-        r"invalid \2 param \1 of type \3, \4 required: \5",
+        lambda m: f"invalid {m[2]} param {m[1]} of type {m[3]}, "
+        f"{'non-negative int' if m[4] == 'int' else m[4]} required: {m[5]}",
     r"set: expected a value that broadcasts to (.*), the shape of what is indexed; got (.*)":
         r"Invalid shape for `swap`. Ref shape: \1. Expected shape: \1. Value shape: \2.",
     r"expected a vmapped function not to write what differs between batch elements to a reference":
@@ -308,7 +328,7 @@ MACHINERY: dict[str, Words] = {
         r"Symbolic dimension '\1' used in a context that requires a constant",
     r"expected a shape of integers, got (.*)":
         r"Shapes must be 1D sequences of concrete values of integer type, got \1.",
-    r"expected (\d+) <= (\w+) <= (\d+), got (\d+) at axis":
+    r"expected (\d+) <= (\w+) <= (\d+), got (-?\d+) at axis":
         lambda m: "Input shapes do not match the symbolic shape constraint " + (
             f"{m[2]} >= {m[1]}. Expected '{m[2]} - {m[1]}'" if int(m[4]) < int(m[1]) else
             f"{m[2]} <= {m[3]}. Expected '{m[3]} - {m[2]}'") +

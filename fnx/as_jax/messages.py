@@ -104,8 +104,8 @@ _CALLS: dict[str, Words] = {
         r"Non-hashable static arguments are not supported (unhashable type). Static argument '\1' "
         r"of type <class '\3'> for function \2 is non-hashable.",
     r"expected a hashable value for static argument (.*) of (.*), got (\w+)":
-        r"Non-hashable static arguments are not supported. Static argument (index \1) of type "
-        r"<class '\3'> for function \2 is non-hashable.",
+        r"Non-hashable static arguments are not supported. An error occurred while trying to hash "
+        r"an object of type <class '\3'>: static argument (index \1) of function \2.",
     r"expected static_argnums below (\d+), got (\d+)":
         r"Jitted function has static_argnums=(\2,), but only accepts \1 positional arguments.",
     r"missing a required argument: ('\w+')": r"missing 1 required positional argument: \1",
@@ -126,9 +126,10 @@ _CALLS: dict[str, Words] = {
         r"Array has been deleted with shape=\1.",
     r"a traced (\w+\[[^\]]*\]) that outlived its trace: (\w+) of (\S+)(?: called at (\S+))?":
         lambda m: "Encountered an unexpected tracer. A function transformed by JAX had a side "
-        f"effect, allowing for a reference to an intermediate value with type {m[1]} wrapped in a "
-        "DynamicJaxprTracer to escape the scope of the transformation. The function being traced "
-        f"when the value leaked was {m[3]}{f' at {m[4]}' if m[4] else ''} traced for {m[2]}.",
+        "effect, allowing for a reference to an intermediate value with type "
+        f"{m[1].replace(' ', '')} wrapped in a DynamicJaxprTracer to escape the scope of the "
+        f"transformation. The function being traced when the value leaked was {m[3]}"
+        f"{f' at {m[4]}' if m[4] else ''} traced for {m[2]}.",
 }
 
 _VALUES: dict[str, Words] = {
@@ -272,6 +273,10 @@ _DERIVATIVES: dict[str, Words] = {
         r"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got shape \2, but "
         r"expected shape \1 because the corresponding output of the differentiated function had "
         "it: cotangent type does not match function output",
+    r"expected a cotangent of (\w+), got (\w+)":
+        r"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got \2, but "
+        r"expected \1 because the corresponding output of the differentiated function had it: "
+        "cotangent type does not match function output",
     r"expected float arguments, got (\w+)":
         r"linear_transpose only supports [float and complex] inputs. Got dtype \1",
     r"grad of .*: expected argnums among (\d+) positional arguments, got (\d+)":
@@ -285,7 +290,19 @@ _DERIVATIVES: dict[str, Words] = {
         "dynamic start/stop values. Try using lax.scan, or using fori_loop with static start/stop.",
 }
 
+_PRIMITIVES = {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div",
+               "maximum": "max", "minimum": "min", "remainder": "rem", "power": "pow",
+               "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
+               "equal": "eq", "not_equal": "ne"}
+
 _ARRAYS: dict[str, Words] = {
+    r"(\w+): expected numbers, got NumPy data of dtype":
+        r"Error interpreting argument to \1 as a JAX value. The problematic value is of type "
+        r"<class 'numpy.ndarray'> and was passed to \1.",
+    r"expected one of cpu, .* or gpu, got '(\w+!)'":
+        "jax.default_device must be passed either a Device object (e.g. `jax.devices('cpu')[0]`) "
+        r"or a platform name string like 'cpu' or 'gpu', got: '\1'",
+    r"key: expected impl .* got '(\w+)'": r'unrecognized PRNG implementation "\1".',
     r'expected operands of one dtype, got (.*) and (.*), under numpy_dtype_promotion\("strict"\)':
         r"Input dtypes ('\1', '\2') have no available implicit dtype promotion path when "
         "jax_numpy_dtype_promotion=strict. Try explicitly casting inputs to the desired output "
@@ -302,7 +319,8 @@ _ARRAYS: dict[str, Words] = {
         "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present.",
     r"expected one of cpu, .* or gpu, got '(\w+)'": r"Unknown backend \1.",
     r"(\w+): expected shapes that broadcast, got (\(.*?\)) and (\(.*?\))\n":
-        r"\1 got incompatible shapes for broadcasting: \2, \3.",
+        lambda m: f"{_PRIMITIVES.get(m[1], m[1])} got incompatible shapes for broadcasting: "
+        f"{m[2]}, {m[3]}.",
     r"(\w+): expected operands of one dtype, got (\w+) and (\w+)":
         r"lax.\1 requires arguments to have the same dtypes, got \2, \3. (Tip: jnp.\1 is a similar "
         "function that does automatic type promotion on inputs).",

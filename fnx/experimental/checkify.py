@@ -385,7 +385,7 @@ def _concrete(x: Any) -> Any:
 def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], debug: bool) -> None:
     holds = asarray(pred)
     if holds.shape or not holds._dtype.is_bool:
-        raise ArgumentError(f"check: expected a bool scalar, got {holds._aval}",
+        raise ArgumentError(f"{'debug_' * debug}check: expected a bool scalar, got {holds._aval}",
                             hint="reduce it with .all()")
     if not isinstance(msg, str):
         return

@@ -12,22 +12,32 @@ from typing import Any
 
 from fnx.core.array import tree
 from fnx.core.array.aval import ShapeDtypeStruct
-from fnx.core.rewriting.dimensions import MAX_LENGTH, Dim, dim
+from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.dimensions import MAX_LENGTH, Dim, dim, length_of, variables
 from fnx.core.rewriting.lengths import parse
 from fnx.core.support.errors import ArgumentError
 
 __all__ = ["SymbolicScope", "is_symbolic_dim", "symbolic_args_specs", "symbolic_shape"]
 
-_BOUND = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\d+)\s*")
+# t >= 2, floordiv(t, 4) >= 2
+_BOUND = re.compile(r"\s*(floordiv\()?\s*([A-Za-z_]\w*)\s*(?(1),\s*(\d+)\s*\)|())\s*"
+                    r"(<=|>=|<|>)\s*(\d+)\s*")
+_MULTIPLE = re.compile(r"\s*mod\(\s*([A-Za-z_]\w*)\s*,\s*(\d+)\s*\)\s*==\s*0\s*")
 _EQUALITY = re.compile(r"\s*([A-Za-z_]\w*)\s*==(.*)")
 
 
 class SymbolicScope:
-    """The bounds of dimensions by name, ``("b >= 2", "t <= 64")``, and those that are determined by
-    others, ``("t == 2*b",)``.
+    """Dimensions by name, and what is known of them.
+
+    A bound of one dimension is a bound. By every other constraint one dimension becomes an
+    expression of others, which decides comparisons as it stands:
+
+        t == 2*b          t is 2*b
+        t >= b            t is b + t_minus_b, of which the second is at least 0
+        mod(t, 8) == 0    t is 8*t_by_8
 
     Args:
-        constraints: bounds of single dimensions, and dimensions that are equal to a length.
+        constraints: such texts, with ``==``, ``>=`` and ``<=``.
 
     Raises:
         ArgumentError: another constraint.
@@ -35,36 +45,91 @@ class SymbolicScope:
     >>> scope = SymbolicScope(("b >= 2", "t == 2*b"))
     >>> scope.dimension("t"), scope.dimension("t").bounds[0]
     (2*b, 4)
+    >>> a, b = symbolic_shape("a, b", constraints=("a >= b",))
+    >>> a >= b, a - b >= 0
+    (True, True)
     """
 
     def __init__(self, constraints: Sequence[str] = ()) -> None:
         self._bounds: dict[str, tuple[int, int]] = {}
-        self._equal: dict[str, str] = {}
-        for text in constraints:
-            equality = _EQUALITY.fullmatch(text)
-            if equality is not None and not re.search(rf"\b{equality[1]}\b", equality[2]):
-                self._equal[equality[1]] = equality[2]
+        self._values: dict[str, Any] = {}
+        self._constraints = constraints
+        others = [text for text in constraints if not self._bound(text)]
+        for text in others:
+            if not (self._equality(text) or self._multiple(text) or self._inequality(text)):
+                raise ArgumentError(f"expected constraints such as 't >= 2', 't <= 64', 't >= b' "
+                                    f"and 't == 2*b', got {text!r}",
+                                    hint="compare two lengths that are linear in a dimension which "
+                                         "no other constraint determines")
+
+    def _bound(self, text: str) -> bool:
+        """Take a bound of one dimension, if a text is one."""
+        match = _BOUND.fullmatch(text)
+        if match is None:
+            return False
+        quotient, name, order, number = match[1], match[2], match[5], int(match[6])
+        divisor = int(match[3]) if quotient else 1
+        low, high = self._bounds.get(name, (1, MAX_LENGTH))
+        if order[0] == ">":
+            low = max(low, (number + (order == ">")) * divisor)
+        else:
+            high = min(high, (number + (order == "<=")) * divisor - 1)
+        if low > high:
+            raise ArgumentError(f"expected bounds of {name} that a length has, got {text!r} beside "
+                                f"the others: {low} > {high}")
+        self._bounds[name] = low, high
+        return True
+
+    def _equality(self, text: str) -> bool:
+        match = _EQUALITY.fullmatch(text)
+        if match is None or re.search(rf"\b{match[1]}\b", match[2]):
+            return False
+        if match[1] in self._bounds or match[1] in self._values:
+            raise ArgumentError(f"expected one constraint for {match[1]}, which is"
+                                f"{match[2].rstrip()}; got {list(self._constraints)}",
+                                hint="bound the dimensions on the right")
+        self._determine(match[1], parse(match[2], self.dimension))
+        return True
+
+    def _multiple(self, text: str) -> bool:
+        match = _MULTIPLE.fullmatch(text)
+        if match is None or match[1] in self._values:
+            return False
+        name, divisor = match[1], int(match[2])
+        low, high = self._bounds.get(name, (1, MAX_LENGTH))
+        self._determine(name, divisor * dim(f"{name}_by_{divisor}", -(-low // divisor),
+                                            high // divisor))
+        return True
+
+    def _inequality(self, text: str) -> bool:
+        """Determine the first dimension of a difference that is not negative in which it is linear.
+        """
+        left, order, right = re.split(r"\s*(>=|<=)\s*", text.strip(), maxsplit=1) \
+            if re.search(">=|<=", text) else ("", "", "")
+        if not order:
+            return False
+        greater, less = [parse(x, self.dimension) for x in (
+            (left, right) if order == ">=" else (right, left))]
+        difference = greater - less
+        for v in variables(difference):
+            if symbolic.coefficient(difference.node, v) != 1 or \
+                    length_of(v) != self.dimension(v.arg.name):
                 continue
-            match = _BOUND.fullmatch(text)
-            if match is None:
-                raise ArgumentError(f"expected constraints such as 't >= 2', 't <= 64' and "
-                                    f"'t == 2*b', got {text!r}",
-                                    hint="write a multiple in the shape: '8*t'")
-            name, order, number = match[1], match[2], int(match[3])
-            low, high = self._bounds.get(name, (1, MAX_LENGTH))
-            if order[0] == ">":
-                low = max(low, number + (order == ">"))
-            else:
-                high = min(high, number - (order == "<"))
-            self._bounds[name] = low, high
-        for name, length in self._equal.items():
-            names = {name, *re.findall(r"[A-Za-z_]\w*", length)}
-            if name in self._bounds or len(names & set(self._equal)) > 1:
-                raise ArgumentError(f"expected one constraint for {name}, which is"
-                                    f"{length.rstrip()}, and none that makes another dimension of "
-                                    f"it equal to a length; got {list(constraints)}",
-                                    hint="bound the dimensions on the right, and write one "
-                                         "equality in terms of them")
+            rest = length_of(v) - difference
+            names = "_".join(x.arg.name for x in variables(rest)) or "bound"
+            value = rest + dim(f"{v.arg.name}_minus_{names}", 0)
+            if value.bounds[0] >= v.arg.low and v.arg.high == MAX_LENGTH:  # else bounds are lost
+                self._determine(v.arg.name, value)
+                return True
+        return False
+
+    def _determine(self, name: str, value: Any) -> None:
+        """Let a dimension be an expression of others, here and in earlier ones."""
+        before = self.dimension(name)
+        self._values = {other: x.at({v: value if length_of(v) == before else length_of(v)
+                                     for v in variables(x)}) if variables(x) else x
+                        for other, x in self._values.items()}
+        self._values[name] = value
 
     def dimension(self, name: str) -> Any:
         """Return the dimension of a name.
@@ -75,8 +140,8 @@ class SymbolicScope:
         Returns:
             A Dim with the bounds of this scope, or the length that it is equal to.
         """
-        if name in self._equal:
-            return parse(self._equal[name], self.dimension)
+        if name in self._values:
+            return self._values[name]
         return dim(name, *self._bounds.get(name, (1, MAX_LENGTH)))
 
 

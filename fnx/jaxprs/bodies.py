@@ -21,7 +21,6 @@ from typing import Any
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.array.aval import Aval
 from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.cache import memos_of
 from fnx.core.ir.expr import Expr, maximum, minimum
@@ -29,6 +28,7 @@ from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import Composite, UOp, set_composite
 from fnx.core.scope import scope
 from fnx.jaxprs import evaluate, op_rows
+from fnx.jaxprs.callbacks import callback_view
 from fnx.jaxprs.primitive import built_in, define
 from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, aval_of
 from fnx.jaxprs.templates import View
@@ -275,16 +275,22 @@ def _custom(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
         return View(arg.rule_maker.primitive, op.operands[arg.n_captures:], arg.rule_maker.params)
     closed, n = _closed(op.steps[0], params), arg.n_captures
     if "bwd" in names:
-        fwd, bwd = (TracedRule(node, f"{arg.name}.{rule}") for rule in ("fwd", "bwd"))
+        fwd, bwd = (TracedRule(node, label) for label in _labels(arg, ("fwd", "bwd")))
         return View(built_in("custom_vjp_call"), op.operands, {
             "call_jaxpr": closed, "fwd_jaxpr_thunk": fwd, "num_consts": n, "bwd": bwd,
             "out_trees": None, "symbolic_zeros": False})
     if not names:
         return View(built_in("custom_vmap_call"), op.operands, {
             "call": closed, "rule": TracedRule(node, arg.name)})
-    rule = TracedRule(node, f"{arg.name}.jvp")
+    rule = TracedRule(node, *_labels(arg, ("jvp",)))
     return View(built_in("custom_jvp_call"), op.operands, {
         "call_jaxpr": closed, "jvp_jaxpr_fun": rule, "num_consts": n, "symbolic_zeros": False})
+
+
+def _labels(arg: op_args.Custom, rules: Sequence[str]) -> Sequence[str]:
+    """Return the names of rules: those of the user's functions, if these are known."""
+    labels: Sequence[str] = getattr(arg.rule_maker, "rule_labels", ())
+    return labels if len(labels) == len(rules) else [f"{arg.name}.{rule}" for rule in rules]
 
 
 def _build_custom(*args: Any, **params: Any) -> list[Array]:
@@ -313,13 +319,7 @@ def _function_of(closed: ClosedJaxpr, nodes: Sequence[UOp], arg: op_args.Custom)
 def _leaf_view(node: UOp) -> View:
     arg = node.arg
     if node.op is ops.CALLBACK:
-        name = "pure_callback" if not arg.effect else \
-            "io_callback" if len(arg.outs) > 1 else "debug_callback"
-        avals = tuple([ShapedArray.of(Aval(*t)) for t in arg.outs[arg.effect:]])
-        extra = {"result_avals": avals, "sharding": None} if name != "debug_callback" else {}
-        if name == "pure_callback":
-            extra["vmap_method"] = arg.method or None
-        return View(built_in(name), node.src, {"callback": arg, **extra})
+        return callback_view(node)
     if node.op is ops.SORT:
         last = len(arg.ins[0][0]) - 1
         positions = [op_rows.indices_along(arg.ins[0][0], last, dtypes.int32)] \
@@ -327,16 +327,6 @@ def _leaf_view(node: UOp) -> View:
         return View(built_in("sort"), [*node.src, *positions], {
             "dimension": last, "is_stable": True, "num_keys": arg.n_keys})
     return _as_it_is(node)
-
-
-def _build_callback(handle: Any, *args: Any, callback: op_args.Callback, **_: Any
-                    ) -> list[Array]:
-    token = [scope.current_token()] if callback.effect else []
-    src = (asarray(handle)._node, *token, *[asarray(x)._node for x in args])
-    outs = build.results(UOp(ops.CALLBACK, dtypes.void, src, callback))
-    if callback.effect:
-        scope.set_token(outs[0])
-    return [Array(x) for x in outs[callback.effect:]]
 
 
 def _build_sort(*args: Any, dimension: int, num_keys: int = 1, is_stable: bool = True
@@ -368,7 +358,6 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
         "jit": _build_jit, "remat2": _build_remat, "name": _build_name, "cond": _build_cond,
         "scan": _build_scan, "while": _build_while, "custom_jvp_call": _build_custom,
         "custom_vjp_call": _build_custom, "custom_vmap_call": _build_custom,
-        "pure_callback": _build_callback, "io_callback": _build_callback,
-        "debug_callback": _build_callback, "sort": _build_sort}
+        "sort": _build_sort}
 for _name, _build in _BUILDERS.items():
     define(_name, _build, multiple_results=_name != "name")

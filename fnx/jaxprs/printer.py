@@ -44,7 +44,7 @@ _ALWAYS_HIDDEN = {
     "dot_general": ("out_sharding",),
     "jit": ("inline", "in_shardings", "out_shardings", "in_layouts", "out_layouts"),
     "scan": ("_split_transpose", "linear"), "custom_vjp_call": ("out_trees",),
-    "custom_jvp_call": ()}
+    "custom_jvp_call": (), "debug_print": ("callback",), "device_put": ("call", "name")}
 
 
 class Names:

@@ -39,6 +39,34 @@ class HostEffect(Effect):
     """The effect of calling Python: printing, or a callback."""
 
 
+class DebugEffect(HostEffect):
+    """The effect of ``debug.print`` and ``debug.callback``."""
+
+    def __str__(self) -> str:
+        return "Debug"
+
+
+class OrderedDebugEffect(HostEffect):
+    """That of such calls with ``ordered=True``."""
+
+    def __str__(self) -> str:
+        return "OrderedDebug"
+
+
+class IOEffect(HostEffect):
+    """The effect of ``io_callback``."""
+
+    def __str__(self) -> str:
+        return "IO"
+
+
+class OrderedIOEffect(HostEffect):
+    """That of such calls with ``ordered=True``."""
+
+    def __str__(self) -> str:
+        return "OrderedIO"
+
+
 HOST_EFFECT = HostEffect()
 no_effects: frozenset[Effect] = frozenset()
 
@@ -174,6 +202,10 @@ def new_jaxpr_eqn(invars: Iterable[Atom], outvars: Iterable[Var], primitive: Pri
     return JaxprEqn(invars, outvars, primitive, params, effects, source_info, ctx)
 
 
+def _of_length(names: Any, n: int) -> tuple[str, ...]:
+    return tuple(names) if names is not None and len(names) == n else ("",) * n
+
+
 class DebugInfo:
     """Where a jaxpr comes from: what it was traced for, and the name of the function."""
 
@@ -186,6 +218,48 @@ class DebugInfo:
     def func_name(self) -> str:
         """The name of the function."""
         return self.func_src_info.partition(" at ")[0]
+
+    @property
+    def func_filename(self) -> str | None:
+        """The file of the function, if it is known."""
+        path = self.func_src_info.partition(" at ")[2].rpartition(":")[0]
+        return path or None
+
+    @property
+    def func_lineno(self) -> int | None:
+        """Its line, if it is known."""
+        line = self.func_src_info.rpartition(":")[2]
+        return int(line) if line.isdigit() else None
+
+    def resolve_result_paths(self) -> DebugInfo:
+        """Return what has the paths of the results: this.
+
+        >>> DebugInfo("jit", "f", ("x",)).resolve_result_paths().func_name
+        'f'
+        """
+        return self
+
+    def safe_arg_names(self, expected_count: int) -> tuple[str, ...]:
+        """Return a name for each argument, empty ones if these are not known.
+
+        Args:
+            expected_count: the number of the arguments.
+
+        >>> DebugInfo("jit", "f", ("x",)).safe_arg_names(2)
+        ('', '')
+        """
+        return _of_length(self.arg_names, expected_count)
+
+    def safe_result_paths(self, expected_count: int) -> tuple[str, ...]:
+        """Return a path for each result, empty ones if these are not known.
+
+        Args:
+            expected_count: the number of the results.
+
+        >>> DebugInfo("jit", "f", ("x",), ("result",)).safe_result_paths(1)
+        ('result',)
+        """
+        return _of_length(self.result_paths, expected_count)
 
     def __repr__(self) -> str:
         return (f"DebugInfo(traced_for={self.traced_for!r}, func_src_info={self.func_src_info!r}, "

@@ -27,6 +27,7 @@ from fnx.jaxprs.syntax import (
     Atom,
     DebugInfo,
     DropVar,
+    HostEffect,
     Jaxpr,
     JaxprEqn,
     Literal,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fnx.jaxprs.references import LoggedTrace
 
 bodies = lazy_import("fnx.jaxprs.bodies")
+callbacks = lazy_import("fnx.jaxprs.callbacks")
 references = lazy_import("fnx.jaxprs.references")
 
 
@@ -257,8 +259,9 @@ def _effects_in_order(eqn: JaxprEqn) -> set[Any]:
     effects = effects_of_primitive(eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
     for inner in jaxprs_in_params(eqn.params):
         effects |= inner.effects
-    check_control_flow(eqn.primitive.name, effects - {HOST_EFFECT})
-    return effects or {HOST_EFFECT}
+    check_control_flow(eqn.primitive.name,
+                       [e for e in effects if not isinstance(e, HostEffect)])
+    return effects or callbacks.effects_of_callback(eqn) or {HOST_EFFECT}
 
 
 def _equation(step: _Step, env: dict[UOp, Atom], refs: Mapping[UOp, Any]) -> JaxprEqn:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import promotion
+from fnx.core.array.abstract_values import FLOAT0
 from fnx.core.array.api_boundary import asarray, join_dtypes, public_api
 from fnx.core.array.api_boundary import dtype_and_weak as operand_dtype
 from fnx.core.array.array import Array
@@ -203,6 +204,8 @@ def result_type(*args: Any) -> np.dtype[Any]:
     >>> result_type(int32, 1.0)
     dtype('float32')
     """
+    if any(getattr(x, "dtype", None) == FLOAT0 for x in args):
+        return FLOAT0
     kinds = map(dtype_and_weak, args)
     t, _ = join_dtypes([(dtypes.default_width(t), weak) for t, weak in kinds]
                        if config.truncate else kinds)

@@ -47,7 +47,8 @@ def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array
     """Make a key of the dtype ``key<fry>`` from an integer.
 
     >>> fnx.random.key(7)
-    Array((), dtype=key<fry>) of words [0 7]
+    Array((), dtype=key<fry>) overlaying:
+    [0 7]
     """
     _check_impl(impl, dtype)
     if isinstance(seed, (int, np.integer)) and not scope.is_open():  # no kernel for each seed
@@ -115,7 +116,8 @@ def clone(key: ArrayLike) -> Array:
     """Return the same key; in JAX its key-reuse checks then accept a second use.
 
     >>> fnx.random.clone(fnx.random.key(7))
-    Array((), dtype=key<fry>) of words [0 7]
+    Array((), dtype=key<fry>) overlaying:
+    [0 7]
     """
     keys = _as_keys(key)
     _key_words(keys)
@@ -349,7 +351,8 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
 
     >>> import fnx.numpy as jnp, fnx.random
     >>> fnx.random.wrap_key_data(jnp.asarray([0, 7], "uint32"))
-    Array((), dtype=key<fry>) of words [0 7]
+    Array((), dtype=key<fry>) overlaying:
+    [0 7]
     """
     _check_impl(impl, dtype)
     words = asarray(key_bits_array)

@@ -94,7 +94,7 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     return host_callbacks.call_python(callback, args, kwargs,
                                       host_callbacks.expected_results(result_shape_dtypes),
                                       host_callbacks.callback_name("io_callback", callback),
-                                      effect=True)
+                                      effect=True, ordered=ordered)
 
 
 @public_api

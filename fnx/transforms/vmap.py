@@ -116,7 +116,7 @@ def _check_containers(args: Any) -> None:
 
 class Vmapped(Transformed[P, R]):
     kind = "vmap"
-    summary = "Maps over axes of the arguments, which are those of the function."
+    summary = "The function vectorized: it maps over axes of the arguments."
     _sums_cotangents = False
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -73,11 +73,34 @@ def test_other_arguments(exported: Any, shape: tuple[int, ...], text: str) -> No
 
 
 @pytest.mark.parametrize(("text", "constraints"), [
-    ("b, t", ("b >= t",)), ("b +", ()), ("f(b, 2)", ()), ("b, ...", ()), ("b.c", ()), ("2**b", ()),
+    ("b, t", ("b + t >= 10",)), ("b, t", ("b * t >= 4",)), ("b", ("b >= 4", "b <= 3")),
+    ("b, t", ("b == 2*t", "b == 3*t")), ("b, t", ("b <= 9", "b >= t")), ("b", ("b",)),
+    ("b +", ()), ("f(b, 2)", ()), ("b, ...", ()), ("b.c", ()), ("2**b", ()),
 ])
 def test_bad_shapes(text: str, constraints: Any) -> None:
     with pytest.raises(fnx.errors.ArgumentError):
         jax_export.symbolic_shape(text, constraints=constraints)
+
+
+def test_constraints_between_dimensions() -> None:
+    a, b, c = jax_export.symbolic_shape("a, b, c", constraints=("a >= b", "c <= b"))
+    assert a >= b >= c and max(a, c) == a and a - c >= 0
+    exported = jax_export.export(fnx.jit(lambda x, y, z: x[:y.shape[0]] * y + z.sum()))(
+        *[fnx.ShapeDtypeStruct((n,), "float32") for n in (a, b, c)])
+    assert exported.call(jnp.ones(4), jnp.ones(2), jnp.ones(1)).tolist() == [2, 2]
+    with pytest.raises(fnx.errors.ShapeError, match="expected 0 <= a_minus_b"):
+        exported.call(jnp.ones(2), jnp.ones(4), jnp.ones(1))
+
+
+def test_multiples_and_quotients() -> None:
+    a, b = jax_export.symbolic_shape("a, b", constraints=("mod(a, 8) == 0", "floordiv(b, 4) >= 2",
+                                                          "a <= 64"))
+    assert a % 8 == 0 and (a // 8) * 8 == a and a.bounds == (8, 64) and b.bounds[0] == 8
+    exported = jax_export.export(fnx.jit(lambda x: x.reshape(-1, 8).sum(0)))(
+        fnx.ShapeDtypeStruct((a,), "float32"))
+    assert exported.call(jnp.ones(16)).tolist() == [2] * 8
+    with pytest.raises(fnx.errors.ShapeError):
+        exported.call(jnp.ones(12))
 
 
 def test_shapes_are_completed() -> None:

@@ -145,7 +145,7 @@ def test_keys_are_no_numbers_and_move_like_arrays() -> None:
     k, ks = random.key(7), random.split(random.key(7), 3)
     assert (k.shape, k.dtype, ks.shape) == ((), random.key_dtype(), (3,))
     assert jnp.issubdtype(k.dtype, fnx.dtypes.prng_key)
-    assert repr(k) == "Array((), dtype=key<fry>) of words [0 7]"
+    assert repr(k) == "Array((), dtype=key<fry>) overlaying:\n[0 7]"
     rows = key_data(ks)
     assert rows == key_data(random.split(random.PRNGKey(7), 3))
     assert key_data(ks[1]) == rows[1] and key_data(ks[::-1]) == rows[::-1]

@@ -230,7 +230,7 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         if not self.size and self._shape != (0,):
             return f"Array([], shape={self._shape}, dtype={self._dtype}{weak})"
         if self._dtype.kind == "key":
-            return f"Array({self._shape}, dtype={self._dtype}) of words " \
+            return f"Array({self._shape}, dtype={self._dtype}) overlaying:\n" \
                 f"{low_precision.key_words(self._numpy())}"
         text = np.array2string(self._numbers(), separator=", ", prefix="Array(", suffix=",")
         return f"Array({text}, dtype={self._dtype}{weak})"

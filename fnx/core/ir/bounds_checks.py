@@ -119,7 +119,8 @@ def _strip_clamp(i: UOp, n: int) -> UOp:
     for op, bound in ((ops.MIN, n - 1), (ops.MAX, 0)):
         if inner.op is not op or build.const_like(inner, bound) not in inner.src:
             return i
-        inner = next(s for s in inner.src if s is not build.const_like(inner, bound))
+        inner = next((s for s in inner.src if s is not build.const_like(inner, bound)),
+                     inner.src[0])  # else the index is the bound
     return _replay_movements(movements, inner)
 
 

@@ -8,6 +8,7 @@ lock is taken only to replace a dead entry.
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import weakref
 from collections import deque
@@ -72,10 +73,11 @@ class _CurrentLocation(threading.local):
         locs = node.locs
         if locs:
             if len(locs) == 1:
-                self.loc = locs[0] if derivative is None else DerivativeLocation(locs[0])
+                self.loc = locs[0] if derivative is None else DerivativeLocation(
+                    locs[0], derivative.kind)
             else:
                 self.loc = _AmbiguousLocation(locs if derivative is None else tuple(
-                    [DerivativeLocation(loc) for loc in locs]))
+                    [DerivativeLocation(loc, derivative.kind) for loc in locs]))
             if recording.recorder is not None:
                 self.loc = recording.recorder.derived_location(node.locs, derivative) or self.loc
 
@@ -104,13 +106,18 @@ class CallLocation(tuple[str, int]):
     __hash__ = tuple.__hash__
 
 
+_REVERSED = re.compile(r"(?<!transpose\()jvp\((.*?)\)(?=\)*$)")
+
+
 class DerivativeLocation(CallLocation):
     """The line of a node, as location of what its derivative consists of; equal to the line."""
 
-    def __new__(cls, loc: Location) -> DerivativeLocation:
+    def __new__(cls, loc: Location, walk: str = "") -> DerivativeLocation:
         line = super().__new__(cls, loc)
         line.function = getattr(loc, "function", "")
         line.names = getattr(loc, "names", ())
+        if line.names and walk == "derivative":
+            line.names = tuple([_REVERSED.sub(r"transpose(jvp(\1))", name) for name in line.names])
         return line
 
 

@@ -244,7 +244,7 @@ class ShapeError(FnxError, TypeError, ValueError):
     """Shapes that do not fit together."""
 
 
-class DTypeError(FnxError, TypeError):
+class DTypeError(FnxError, TypeError, ValueError):
     """A dtype that an operation does not accept, or that fnx does not support."""
 
 
@@ -394,7 +394,7 @@ class DeviceError(FnxError, RuntimeError):
     """A fault on a device: names the kernel and the user's line."""
 
 
-class UnknownDeviceError(DeviceError):
+class UnknownDeviceError(DeviceError, ValueError):
     """A name that no device has."""
 
 

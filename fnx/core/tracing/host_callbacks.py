@@ -58,7 +58,7 @@ NO_RESULTS = expected_results(())
 
 def call_python(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
                 results: CallbackResults | None, name: str, *, effect: bool, method: str = "",
-                numbers: bool = True, bound: tuple[Any, ...] = ()) -> Any:
+                numbers: bool = True, bound: tuple[Any, ...] = (), ordered: bool = False) -> Any:
     """Call a Python function once its argument values are computed; return its results.
 
     Args:
@@ -72,8 +72,10 @@ def call_python(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         method: how a pure function is called for a batch.
         numbers: whether Python numbers become arrays, too.
         bound: leading arguments that are passed on unchanged.
+        ordered: whether the user asks for the order that all effects have; jaxprs say so.
     """
-    callback = _CallbackCall(f, bound, args, kwargs, results, numbers, name)
+    callback = CallbackCall(f, bound, args, kwargs, results, numbers, name)
+    callback.ordered = ordered
     handle = _handle(callback)
     avals = callback.results.avals
     if not scope.is_open():
@@ -120,7 +122,7 @@ def with_reused_handles(handles: dict[Any, list[callbacks.Handle]], f: Callable[
         _reuse.handles, _reuse.used, _reuse.trace_remains = saved
 
 
-def _handle(callback: _CallbackCall) -> callbacks.Handle:
+def _handle(callback: CallbackCall) -> callbacks.Handle:
     handles, used = _reuse.handles, _reuse.used
     if handles is None:
         return callbacks.Handle(callback.call, callback.name, callback.loc)
@@ -128,7 +130,7 @@ def _handle(callback: _CallbackCall) -> callbacks.Handle:
         for handle in [h for key, same in handles.items() if key[:3] == callback.key()[:3]
                        for h in same]:
             previous = getattr(handle.call, "__self__", None)
-            if handle not in used and isinstance(previous, _CallbackCall) and \
+            if handle not in used and isinstance(previous, CallbackCall) and \
                     previous.literal_values() == callback.literal_values():
                 used.append(handle)
                 return handle
@@ -144,7 +146,7 @@ def _handle(callback: _CallbackCall) -> callbacks.Handle:
     return handle
 
 
-class _CallbackCall:
+class CallbackCall:
     """A callback with its non-array arguments and its expected results."""
 
     def __init__(self, f: Callable[..., Any], bound: tuple[Any, ...], args: tuple[Any, ...],
@@ -169,6 +171,7 @@ class _CallbackCall:
                                   hint="a running kernel cannot call Python; print values with "
                                        "k.print")
         self.types = [(x._shape, x._dtype) for x in self.arrays]
+        self.ordered = False
 
     def key(self) -> Any:
         """Return what distinguishes two calls in a program."""

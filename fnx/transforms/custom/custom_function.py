@@ -103,6 +103,11 @@ class CustomFunction(Transformed[P, R]):
         self._set_rules(*rules)
 
     @property
+    def user_rules(self) -> tuple[Callable[..., Any], ...]:
+        """The functions that are its rules."""
+        return self._user_rules
+
+    @property
     def __also__(self) -> tuple[Callable[..., Any], ...]:
         """The rules: what they capture counts as captured by the function."""
         return self._user_rules

@@ -21,7 +21,7 @@ from fnx.core.ir.derivations import recent_forms
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.scope import scope
 from fnx.core.support.errors import RuleError
-from fnx.core.tracing.trace import TracedFunction, with_arrays_inside
+from fnx.core.tracing.trace import TracedFunction, function_name, with_arrays_inside
 from fnx.transforms.custom.traced_custom import Signature, TracedCustom, TracedRule, close_over
 from fnx.transforms.dispatch import rule_demand
 
@@ -38,6 +38,10 @@ class FunctionWithRules(Protocol):
 
     rule_names: tuple[str, ...]
     symbolic_zeros: bool
+
+    @property
+    def user_rules(self) -> tuple[Any, ...]:
+        """The functions that are its rules."""
 
     def code_keys(self) -> tuple[Any, ...] | None:
         """Return keys of the code of the function and its rules, if they are known by these."""
@@ -73,6 +77,11 @@ class LazyRules:
     def rule_names(self) -> tuple[str, ...]:
         """The names of the rules."""
         return self._function.rule_names
+
+    @property
+    def rule_labels(self) -> tuple[str, ...]:
+        """The names of the user's functions that are the rules."""
+        return tuple(map(function_name, self._function.user_rules))
 
     def with_jvp(self, node: UOp, active: Sequence[bool]) -> UOp:
         """Return the node with its rules, for tangents of these operands."""

@@ -241,12 +241,15 @@ def solve(function: str, declared: Sequence[Any], actual: Sequence[int], where: 
         ShapeError: there are no such values within the bounds.
     """
     lengths: Lengths = {}
-    for length, n in zip(declared, actual, strict=True):
-        unknown = [v for v in variables(length) if v not in lengths]
-        if len(unknown) == 1:
-            value = solve_for(length, unknown[0], n, lengths)
-            if value is not None:
-                lengths[unknown[0]] = value
+    known = -1
+    while known < len(lengths):
+        known = len(lengths)
+        for length, n in zip(declared, actual, strict=True):
+            unknown = [v for v in variables(length) if v not in lengths]
+            if len(unknown) == 1:
+                value = solve_for(length, unknown[0], n, lengths)
+                if value is not None:
+                    lengths[unknown[0]] = value
     for length, n, location in zip(declared, actual, where):
         missing = [v.arg.name for v in variables(length) if v not in lengths]
         if missing:
