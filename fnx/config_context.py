@@ -309,8 +309,8 @@ enable_custom_prng = _inert_setting("enable_custom_prng",
                                     "Whether ``PRNGKey`` gives typed keys: never.",
                                     False)
 explain_cache_misses = _inert_setting("explain_cache_misses",
-                                      "Why functions are traced again is logged: "
-                                      "here ``f.cache_info().misses`` says it.")
+                                      "Why functions are traced is logged, as warnings; "
+                                      "``f.cache_info().misses`` says it, too.")
 legacy_prng_key = _inert_setting("legacy_prng_key", "What uint32 keys do: they are taken.", "allow")
 log_compiles = _inert_setting("log_compiles", "Whether compilations are logged: never.")
 softmax_custom_jvp = _inert_setting("softmax_custom_jvp",

@@ -19,6 +19,7 @@ import numpy as np
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, sharding_on
 from fnx.core.array.call_validation import validate_call
+from fnx.core.ir import low_precision
 from fnx.core.scope import scope
 from fnx.core.support.config import config, override
 from fnx.core.support.errors import ArgumentError, lazy_module
@@ -412,7 +413,9 @@ def _print_values(fmt: str, *args: Any, **kwargs: Any) -> None:
 
 
 def _as_numpy(x: Any) -> Any:
-    return np.asarray(x) if type(x) is Array else x
+    if type(x) is not Array:
+        return x
+    return low_precision.key_words(x._numpy()) if x._dtype.kind == "key" else np.asarray(x)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name

@@ -102,7 +102,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
 
 def _as_equation(x: Array, target: Any) -> Array:
     """Return an array that jaxprs show as a result of ``device_put``; only ``make_jaxpr`` does."""
-    if not any(trace.name.startswith("make_jaxpr of ") for trace in scope.open_scopes()):
+    if not scope.is_within("make_jaxpr"):
         return x
     out = Array(build.barrier(x._node), x.weak)
     return asarray(record_call("device_put", lambda y: device_put(y, target), "device_put", [x],

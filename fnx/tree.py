@@ -211,7 +211,12 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_t
     trees = outer_treedef.flatten_up_to(pytree_to_transpose)
     if inner_treedef is None:
         inner_treedef = structure(trees[0] if trees else None)
-    rows = [inner_treedef.flatten_up_to(t) for t in trees]
+    try:
+        rows = [inner_treedef.flatten_up_to(t) for t in trees]
+    except PytreeError:
+        raise PytreeError(f"transpose: expected trees of one structure inside of {inner_treedef}, "
+                          f"got {structure(pytree_to_transpose)}",
+                          hint="pass the structure that all inner trees have") from None
     columns = [unflatten(outer_treedef, column) for column in zip(*rows)]
     return unflatten(inner_treedef, columns)
 

@@ -159,7 +159,7 @@ def _exported_shape(match: re.Match[str]) -> str:
 _SPECIFICATION = "Input shapes do not match the polymorphic shapes specification. "
 
 COMPILED: dict[str, Words] = {
-    r"expected (\S+) as axis (\d+) of argument (\d+) with (\S+) = (\d+), got (\d+)":
+    r"expected (\S.*?) as axis (\d+) of argument (\d+) with (\S+) = (\d+), got (\d+)":
         _SPECIFICATION + r"Found inconsistency between dimension size args[\3].shape[\2] (= \6) "
         r"and the specification '\1' (= \5).",
     r"axis (\d+) of argument (\d+) is (\d+), which does not determine (\S+) of":
@@ -323,6 +323,13 @@ MACHINERY: dict[str, Words] = {
         lambda m: f"Unused keyword arguments to `jax.debug.print`: {m[1].split(', ')}",
     r"expected a comparison that the bounds decide, got (\S+) (\S+) (\S+) with":
         r"Symbolic dimension comparison '\1' \2 '\3' is inconclusive.",
+    r"expected as many lengths as in None, got ('.*')":
+        r"syntax error in symbolic shape \1: spec contains ... but no 'like' shape was given.",
+    r"expected the index_map of a block (.*) to return (\d+) indices, got (\d+)":
+        r"Index map function must return \2 values to match block_shape=\1. Currently returning "
+        r"\3 values.",
+    r"transpose: expected trees of one structure inside of (.*), got (.*)":
+        r"Mismatch\nPyTreeDef(\2)\n != \nPyTreeDef(\1)",
     r"expected a length such as .*, got ('.*')": r"syntax error in symbolic shape \1",
     r"expected an integer, got the dimension (\S+), which is known at the call only":
         r"Symbolic dimension '\1' used in a context that requires a constant",

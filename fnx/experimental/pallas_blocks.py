@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import fnx.numpy as jnp
 from fnx.core.array.aval import ShapeDtypeStruct
-from fnx.core.support.errors import ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 
 
 class MemorySpace:
@@ -130,7 +130,12 @@ class BlockSpec:
         if self.index_map is None:
             return [0] * len(sizes)
         at = self.index_map(*ids)
-        return [i * n for i, n in zip(at if isinstance(at, tuple | list) else (at,), sizes)]
+        indices = at if isinstance(at, tuple | list) else (at,)
+        if len(indices) != len(sizes):
+            raise ArgumentError(f"expected the index_map of a block {self.block_shape} to return "
+                                f"{len(sizes)} indices, got {len(indices)}",
+                                hint="return one for each axis of the array")
+        return [i * n for i, n in zip(indices, sizes)]
 
     def squeezed(self) -> tuple[int, ...]:
         """Return the axes that the kernel does not see.

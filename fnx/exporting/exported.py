@@ -135,7 +135,7 @@ class Exported:
         self.out_shardings_hlo = (None,) * len(graph.outs)
 
     def __repr__(self) -> str:
-        return f"<exported {self.fun_name} of {', '.join(map(str, self.in_avals))}>"
+        return f"Exported(fun_name={self.fun_name}, in_avals={self.in_avals}, ...)"
 
     @property
     def mlir_module_serialized(self) -> bytes:
@@ -335,7 +335,7 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
 
     >>> import fnx
     >>> export(fnx.jit(lambda x: x + 1))(fnx.ShapeDtypeStruct((2,), "float32"))
-    <exported <lambda> of float32[2]>
+    Exported(fun_name=<lambda>, in_avals=(ShapedArray(float32[2]),), ...)
     """
     if not isinstance(fun_jit, Jitted):
         raise ArgumentError(f"export: expected a jitted function, got {fun_jit!r}",

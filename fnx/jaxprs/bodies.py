@@ -27,6 +27,7 @@ from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import Composite, UOp, set_composite
 from fnx.core.scope import scope
+from fnx.core.tracing.trace import SignatureNames
 from fnx.jaxprs import evaluate, op_rows
 from fnx.jaxprs.callbacks import callback_view
 from fnx.jaxprs.primitive import built_in, define
@@ -66,6 +67,8 @@ def _closed(fn: UOp, params: Sequence[UOp]) -> ClosedJaxpr:
     if key not in memos:
         memos[key] = ClosedJaxpr(function_to_jaxpr(fn, params), ())
     closed: ClosedJaxpr = memos[key]
+    if SignatureNames in memos:
+        closed.jaxpr.debug_info.set_names(memos[SignatureNames])
     return closed
 
 
@@ -99,10 +102,13 @@ def _call(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
                      "differentiated": False,
                      "policy": None if policy.kind == "nothing" else policy})
     n = len(op.operands)
+    names = memos_of(body).get(SignatureNames)
+    donated = () if names is None else names.donated
     return View(built_in("jit"), op.operands, {
         "jaxpr": closed, "in_shardings": (), "out_shardings": (), "in_layouts": (None,) * n,
-        "out_layouts": (), "donated_invars": (False,) * n, "ctx_mesh": None,
-        "name": node.arg.name, "keep_unused": False, "inline": False, "compiler_options_kvs": ()})
+        "out_layouts": (), "donated_invars": tuple([i in donated for i in range(n)]),
+        "ctx_mesh": None, "name": node.arg.name, "keep_unused": False, "inline": False,
+        "compiler_options_kvs": ()})
 
 
 def _build_jit(*args: Any, jaxpr: ClosedJaxpr, name: str = "jaxpr", **_: Any) -> Any:

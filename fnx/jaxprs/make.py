@@ -18,7 +18,7 @@ from fnx.core.support.process import lazy_import
 from fnx.core.tracing.reference_log import ReferenceLog
 from fnx.core.tracing.references import AbstractRef, Ref, new_ref
 from fnx.core.tracing.state import StateUsedError, values_of
-from fnx.core.tracing.trace import ClosedFunction, TracedFunction, argument_name
+from fnx.core.tracing.trace import ClosedFunction, TracedFunction, signature_names
 from fnx.jaxprs import evaluate
 from fnx.jaxprs.syntax import ClosedJaxpr
 from fnx.jaxprs.view import function_to_jaxpr, graph_to_jaxpr, is_handle
@@ -151,12 +151,7 @@ def name_arguments(closed: ClosedJaxpr, f: Callable[..., Any], in_tree: tree.Tre
 
     ``positions``: those of the positional arguments that are not static.
     """
-    info = closed.jaxpr.debug_info
-    code = getattr(f, "__code__", None)
-    if code is not None and info.func_src_info:
-        info.func_src_info = f"{info.func_name} at {code.co_filename}:{code.co_firstlineno}"
-    info.arg_names = tuple([argument_name(f, path, positions) for path in tree.paths(in_tree)])
-    info.result_paths = tuple(["result" + tree.keystr(path) for path in tree.paths(out_tree)])
+    closed.jaxpr.debug_info.set_names(signature_names(f, in_tree, out_tree, positions))
 
 
 def discharge_state(closed_jaxpr: ClosedJaxpr, *, should_discharge: bool | Sequence[bool] = True,

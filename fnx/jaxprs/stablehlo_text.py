@@ -33,6 +33,7 @@ from fnx.jaxprs.stablehlo_rows import COUNTER, ROWS, element_type, literal_text,
 from fnx.jaxprs.syntax import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Literal
 
 make = lazy_import("fnx.jaxprs.make")
+user_rules = lazy_import("fnx.jaxprs.user_rules")
 
 MAX_CONSTANT = 16  # elements of a constant that are printed
 
@@ -253,6 +254,10 @@ class _Function:
         """Add an equation, and return the names of its results."""
         name = eqn.primitive.name
         self.inner_prefix = self._name(eqn)
+        lowered = user_rules.lowered_function(eqn.primitive, eqn.params, [
+            v.aval for v in eqn.invars], [v.aval for v in eqn.outvars])
+        if lowered is not None:
+            return self.inline(make.make_jaxpr(lowered)(*map(_struct, eqn.invars)), eqn)
         if name in _WITH_BODIES:
             return _WITH_BODIES[name](self, eqn)
         row = ROWS.get(name)
@@ -280,12 +285,18 @@ class _Function:
         outs = inner.equations(jaxpr)
         return inner.lines, outs
 
+    def inline(self, closed: ClosedJaxpr, eqn: JaxprEqn) -> list[str]:
+        """Add what a jaxpr computes from the operands of an equation."""
+        self.names.update(zip(closed.jaxpr.invars, map(self.value, eqn.invars)))
+        self.constants(closed.jaxpr, closed.consts)
+        return self.equations(closed.jaxpr)
+
     def composite(self, eqn: JaxprEqn) -> list[str]:
         """Add an operation with a name, whose function is in the module."""
         params, avals = eqn.params, [v.aval for v in eqn.invars]
-        structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
         name = params["name"]
-        called = self.module.function(make.make_jaxpr(params["call"])(*structs), name, name)
+        called = self.module.function(make.make_jaxpr(params["call"])(*map(_struct, eqn.invars)),
+                                      name, name)
         entries = ", ".join([f"{key} = {_attribute(leaves[0])}"
                              for key, leaves, _ in params["attributes"] if len(leaves) == 1])
         fields = [f"composite_attributes = {{{entries}}}"] * bool(entries) + \
@@ -305,6 +316,10 @@ class _Function:
         operands = ", ".join(self.value(v) for v in eqn.invars)
         result = outs if len(eqn.outvars) == 1 else f"({outs})"
         return self.emit(f"call @{called}({operands}) : ({types}) -> {result}", len(eqn.outvars))
+
+
+def _struct(v: Atom) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type)
 
 
 def _attribute(x: Any) -> str:

@@ -20,6 +20,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, Location
 from fnx.core.support.process import lazy_import
+from fnx.core.tracing.trace import SignatureNames
 
 if TYPE_CHECKING:
     from fnx.jaxprs.primitive import Primitive
@@ -230,6 +231,13 @@ class DebugInfo:
         """Its line, if it is known."""
         line = self.func_src_info.rpartition(":")[2]
         return int(line) if line.isdigit() else None
+
+    def set_names(self, names: SignatureNames) -> None:
+        """Set where the function is, and the names of arguments and results."""
+        where = names.source.partition(" at ")[2]
+        if where and self.func_src_info:
+            self.func_src_info = f"{self.func_name} at {where}"
+        self.arg_names, self.result_paths = names.arguments, names.results
 
     def resolve_result_paths(self) -> DebugInfo:
         """Return what has the paths of the results: this.

@@ -270,6 +270,26 @@ def _lowering_rule(primitive: Primitive) -> Callable[..., Any] | None:
     return rules.get("cpu", rules.get(None))
 
 
+def lowered_function(primitive: Any, params: dict[str, Any], avals: Sequence[Any],
+                     outs: Sequence[Any]) -> Callable[..., list[Any]] | None:
+    """Return how a primitive of the user's is computed by its lowering rule; None without one.
+
+    Args:
+        primitive: any primitive.
+        params: those of an equation.
+        avals, outs: the types of its operands and results.
+    """
+    rule = _lowering_rule(primitive)
+    if rule is None:
+        return None
+    context = lowering_context.LoweringRuleContext(primitive, list(avals), list(outs))
+
+    def f(*args: Any) -> list[Any]:
+        out = rule(context, *args, **params)
+        return [getattr(x, "result", x) for x in (out if isinstance(out, tuple | list) else [out])]
+    return f
+
+
 def _under_jit() -> bool:
     """Whether a compiled function is traced, not only looked at."""
     names = [s.name.partition(" of ")[0] for s in scope.open_scopes()]

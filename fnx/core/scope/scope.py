@@ -143,6 +143,15 @@ def open_scopes() -> list[Scope]:
     return _state.scopes
 
 
+def is_within(transform: str) -> bool:
+    """Whether a transform of this name is open.
+
+    >>> is_within("make_jaxpr")
+    False
+    """
+    return any(s.name.startswith(f"{transform} of ") for s in _state.scopes)
+
+
 def _open_transforms() -> list[tuple[str, Location | None]]:
     transforms = [(s.name, s.opened_at) for s in _state.scopes]
     for i, (depth, name, loc) in enumerate(_named_regions.get()):

@@ -26,6 +26,10 @@ R = TypeVar("R")
 _DERIVATIVES = "grad", "vjp", "jvp", "linearize", "jacfwd", "jacrev"
 
 
+class InnerReferenceError(RuleError):
+    """A backward rule uses a reference that the function of which a derivative is taken makes."""
+
+
 class BackwardValue(State):
     """The array D of a state.
 
@@ -71,9 +75,10 @@ def used_by_bwd(used: StateUsedError) -> StateUsedError:
     if isinstance(owner, BackwardValue):
         return used
     if not _is_outside_of_derivative(owner):
-        raise RuleError(f"expected a backward rule to use references from outside of the "
-                        f"derivative, got a {owner.aval}",
-                        hint="make it where the gradient is taken, and pass it to the function")
+        raise InnerReferenceError(
+            f"expected a backward rule to use references from outside of the derivative, got a "
+            f"{owner.aval}",
+            hint="make it where the gradient is taken, and pass it to the function")
     if owner.backward is None:
         owner.backward = BackwardValue(owner)
     return StateUsedError(owner.backward)

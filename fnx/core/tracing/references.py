@@ -13,7 +13,7 @@ from fnx.core.array.promotion import broadcast_nodes
 from fnx.core.ir import build
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, DTypeError
-from fnx.core.tracing.reference_log import open_log
+from fnx.core.tracing.reference_log import ReferenceLog, open_log
 from fnx.core.tracing.state import State
 
 __all__ = [
@@ -208,6 +208,58 @@ class Ref(State):
         return rows[0] if rows.shape[0] else before
 
 
+class RowRef(Ref):
+    """A reference to a row of the array of another reference.
+
+    Args:
+        of: the other reference.
+        number: the row.
+
+    >>> import fnx
+    >>> r = fnx.new_ref([1.0, 2.0])
+    >>> RowRef(r, 1)[...] = 5.0; r
+    Ref([1., 5.], dtype=float32)
+    """
+
+    __slots__ = ("number", "of")
+
+    def __init__(self, of: Ref, number: Any) -> None:
+        self.of, self.number, self.backward, self.values = of, number, None, []
+        self._aval = ShapedArray.of(of._aval._aval._replace(shape=of.shape[1:]))
+
+    @property
+    def lifted(self) -> State:
+        """The reference that transforms have a value of."""
+        return self.of.lifted
+
+    @property
+    def held(self) -> Array:
+        """The row."""
+        return get(self.of, self.number)
+
+    def get(self) -> Array:
+        """Return the row.
+
+        >>> import fnx
+        >>> RowRef(fnx.new_ref([1.0, 2.0]), 1).get()
+        Array(2., dtype=float32)
+        """
+        return self.held
+
+    def set(self, value: Any) -> None:
+        """Replace the row.
+
+        Args:
+            value: an array of the same type.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> r = fnx.new_ref([1.0, 2.0])
+        >>> RowRef(r, 0).set(jnp.float32(4)); r
+        Ref([4., 2.], dtype=float32)
+        """
+        set(self.of, self.number, value)
+
+
 @public_api
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
     """Return a reference that holds an array.
@@ -269,8 +321,8 @@ def freeze(ref: Ref) -> Array:
     >>> freeze(new_ref(1))
     Array(1, dtype=int32)
     """
-    log = open_log()
     held = _checked(ref).held
+    log = _log_of(ref)
     return held if log is None else log.read(ref, None, held, "freeze")
 
 
@@ -290,7 +342,7 @@ def get(ref: Ref, idx: Any = None) -> Array:
     """
     held = _checked(ref).held
     part = held if _is_whole(idx) else held[idx]
-    log = open_log()
+    log = _log_of(ref)
     return part if log is None else log.read(ref, idx, part)
 
 
@@ -313,7 +365,7 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
     """
     before = _checked(ref).held
     x = _same_dtype(ref, value)
-    log = open_log()
+    log = _log_of(ref)
     if log is not None:
         log.write(ref, idx, _like_part(before, idx, x))
     elif _is_whole(idx) and x.shape == before.shape:
@@ -337,7 +389,7 @@ def swap(ref: Ref, idx: Any, value: Any) -> Array:
     >>> swap(new_ref([1, 2]), 1, 5)
     Array(2, dtype=int32)
     """
-    log = open_log()
+    log = _log_of(ref)
     if log is not None:
         return log.write(ref, idx, _like_part(_checked(ref).held, idx, _same_dtype(ref, value)))
     before = get(ref, idx)
@@ -359,11 +411,16 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
     Ref([1, 7], dtype=int32)
     """
     before, added = _checked(ref).held, _same_dtype(ref, x)
-    log = open_log()
+    log = _log_of(ref)
     if log is not None:
         log.write(ref, idx, _like_part(before, idx, added), "addupdate")
         return
     ref.set(before.at[... if idx is None else idx].add(added))
+
+
+def _log_of(ref: Ref) -> ReferenceLog | None:
+    """Return where accesses are recorded; those of a row are accesses of the array it is of."""
+    return None if isinstance(ref, RowRef) else open_log()
 
 
 def _evaluate(value: Any) -> None:

@@ -50,6 +50,11 @@ class State:
         self.values[-1] = self.values[-1][0], value
 
     @property
+    def lifted(self) -> State:
+        """The state that transforms have a value of: this one."""
+        return self
+
+    @property
     def aval(self) -> AbstractValue:
         """The type of the state."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.ir import build
 from fnx.core.ir.uop import UOp
-from fnx.core.tracing.references import Ref
+from fnx.core.tracing.references import Ref, RowRef
 from fnx.core.tracing.state import Lift, StateUsedError, lift
 from fnx.transforms.control_flow import branches as branch_module
 from fnx.transforms.control_flow import scan as scans
@@ -33,7 +33,7 @@ def scan(used: StateUsedError, f: Callable[..., Any], init: Any, xs: Any, *optio
 def over_rows_of_references(f: Callable[..., Any], xs: Any) -> tuple[Callable[..., Any], Any]:
     """Return a step and arrays to scan over, for ``xs`` with references.
 
-    A step has a reference to its row, whose last value is written to the row.
+    A step has a reference to its row.
     """
     leaves, structure = tree.flatten(xs)
     positions = [i for i, x in enumerate(leaves) if isinstance(x, Ref)]
@@ -45,11 +45,8 @@ def over_rows_of_references(f: Callable[..., Any], xs: Any) -> tuple[Callable[..
         row = tree.leaves(rows)
         numbers = [row[i] for i in positions]
         for i, number, reference in zip(positions, numbers, references):
-            row[i] = Ref(reference[number])
-        out = f(carry, structure.unflatten(row))
-        for i, number, reference in zip(positions, numbers, references):
-            reference[number] = row[i].get()
-        return out
+            row[i] = RowRef(reference, number)
+        return f(carry, structure.unflatten(row))
     return step, structure.unflatten(leaves)
 
 

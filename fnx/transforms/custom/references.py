@@ -16,8 +16,16 @@ from typing import Any
 from fnx.core.array import tree
 from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.tracing.backward_values import BackwardValue, decode, encode
+from fnx.core.tracing.references import Ref, RowRef
 from fnx.core.tracing.state import Lift, State, StateUsedError, show_to_watchers, values_of
 from fnx.core.tracing.trace import function_name
+
+
+class _HiddenRow:
+    """A reference to a row of a state; a pytree of the number of the row."""
+
+    def __init__(self, number: int, row: Any) -> None:
+        self.number, self.row = number, row
 
 
 class _HiddenState:
@@ -33,6 +41,8 @@ class _HiddenState:
         return hash((_HiddenState, self.number))
 
 
+register_pytree_node(_HiddenRow, lambda x: ((x.row,), x.number),
+                     lambda number, rows: _HiddenRow(number, rows[0]))
 register_pytree_node(_HiddenState, lambda x: ((), x.number), lambda number, _: _HiddenState(number))
 
 
@@ -45,15 +55,21 @@ def hide_states(values: Any, states: Sequence[State]) -> Any:
     def one(x: Any) -> Any:
         if not isinstance(x, State):
             return x
-        if x not in states:
-            raise StateUsedError(x)
-        return _HiddenState(list(states).index(x))
+        if x.lifted not in states:
+            raise StateUsedError(x.lifted)
+        number = list(states).index(x.lifted)
+        return _HiddenRow(number, x.number) if isinstance(x, RowRef) else _HiddenState(number)
     return tree.map(one, values)
 
 
 def _shown(values: Any, states: Sequence[State]) -> Any:
-    return tree.map(lambda x: states[x.number] if isinstance(x, _HiddenState) else x, values,
-                    is_leaf=lambda x: isinstance(x, _HiddenState))
+    def one(x: Any) -> Any:
+        if isinstance(x, _HiddenRow):
+            of = states[x.number]
+            assert isinstance(of, Ref)
+            return RowRef(of, x.row)
+        return states[x.number] if isinstance(x, _HiddenState) else x
+    return tree.map(one, values, is_leaf=lambda x: isinstance(x, _HiddenState | _HiddenRow))
 
 
 def on_values(f: Callable[..., Any], lifted: Lift) -> Callable[..., tuple[Any, list[Any]]]:

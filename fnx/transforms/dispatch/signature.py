@@ -121,7 +121,7 @@ class ArgFlattener:
     def _as_array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
         """Convert an argument to an Array; errors name the argument."""
         if isinstance(x, State):
-            raise StateUsedError(x)
+            raise StateUsedError(x.lifted)
         try:
             if concrete and type(x) in CASTABLE:
                 return api_boundary.to_concrete(x)

@@ -14,6 +14,7 @@ from fnx.core.array import tree
 from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError
+from fnx.core.tracing.backward_values import InnerReferenceError
 from fnx.core.tracing.state import Lift, State, StateUsedError
 from fnx.core.tracing.trace import function_name
 from fnx.transforms.dispatch.signature import leaf_path, parameters_of
@@ -63,6 +64,41 @@ def values_of_references(arguments: Any, mapped: Sequence[bool] | None = None,
     return (structure.unflatten(leaves) if references else arguments), references
 
 
+class _Bound:
+    """A reference among the arguments of a call, by its number; a pytree without leaves."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bound) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash((_Bound, self.number))
+
+
+register_pytree_node(_Bound, lambda x: ((), x.number), lambda number, _: _Bound(number))
+
+
+def bound(f: Callable[..., Any], arguments: Any) -> tuple[Callable[..., Any], Any]:
+    """Return a function that has the references among some arguments from outside, and the other
+    arguments."""
+    references: list[State] = []
+
+    def bind(x: Any) -> Any:
+        if not isinstance(x, State):
+            return x
+        references.append(x)
+        return _Bound(len(references) - 1)
+
+    @functools.wraps(f)
+    def g(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree.map(lambda x: references[x.number] if isinstance(x, _Bound) else x,
+                                (args, kwargs), is_leaf=lambda x: isinstance(x, _Bound))
+        return f(*args, **kwargs)
+    return g, tree.map(bind, arguments)
+
+
 def on_values(f: Callable[..., Any]) -> Callable[..., tuple[Any, list[Any]]]:
     """Return a function on ReferenceValues, that also returns the last values of the references."""
     @functools.wraps(f)
@@ -108,9 +144,16 @@ class StatefulCalls:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a call."""
-        (args, kwargs), references = values_of_references((args, kwargs), f=self._f)
-        out, last, values = self.on_values(references, lambda jitted, values: jitted(
-            *args, **kwargs, _values=values))
+        originals = args, kwargs
+        (args, kwargs), references = values_of_references(originals, f=self._f)
+        try:
+            out, last, values = self.on_values(references, lambda jitted, values: jitted(
+                *args, **kwargs, _values=values))
+        except InnerReferenceError:  # a backward rule uses one of them: they are from outside
+            if not references:
+                raise
+            f, (args, kwargs) = bound(self._f, originals)
+            return StatefulCalls(f, self._jit).call(args, kwargs)
         self.set_values(references, self._states, last, values)
         return out
 

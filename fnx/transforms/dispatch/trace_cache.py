@@ -33,6 +33,7 @@ from fnx.core.array.equality import StaticValue
 from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
+from fnx.core.support.config import config
 from fnx.core.support.errors import Location, warn
 from fnx.core.support.line_visits import recording
 from fnx.core.support.process import lazy_import
@@ -43,6 +44,7 @@ from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.dispatch.fastpath import Fastpath
 from fnx.transforms.dispatch.signature import CallKey, describe_difference, short_repr
 
+cache_explanations = lazy_import("fnx.transforms.dispatch.cache_explanations")
 rule_demand = lazy_import("fnx.transforms.dispatch.rule_demand")
 
 MAX_SIGNATURES = 256    # cached for each function; also of programs
@@ -120,6 +122,10 @@ class TraceCache(Generic[T]):
             scope.record_lines(*hit.lines)
             return hit
         if self._explains:
+            if config.read("jax_explain_cache_misses"):
+                cache_explanations.log_miss(
+                    self._f(), key, list(self._entries.keys()),
+                    entries[-1].captures.find_change() if entries else None)
             self._explain(key, entries)
         (value, captures), lines = scope.collect_lines(make)
         entry = TraceEntry(Captures(self._f()), value, lines)

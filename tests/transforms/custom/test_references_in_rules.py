@@ -237,3 +237,25 @@ def test_checks_in_a_backward_rule():
     g = checkify.checkify(lambda x, y: fnx.grad(lambda x: f(x) * y)(x))
     assert g(1.0, 2.0)[0].get() is None
     assert "large cotangent 4.0" in g(1.0, 4.0)[0].get()
+
+
+def test_rows_of_a_reference_that_a_scan_goes_over():
+    refs = fnx.new_ref(jnp.zeros(3))
+
+    def f(x, refs):
+        return lax.scan(lambda x, ref: (2 * log_gradient(x, ref), None), x, refs)[0]
+    fnx.grad(f)(1.0, refs)
+    assert refs[...].tolist() == [8, 4, 2]
+    fnx.jit(fnx.grad(f))(3.0, refs)
+    assert refs[...].tolist() == [8, 4, 2]
+
+
+def test_a_reference_that_is_an_argument_of_a_jitted_function():
+    ref = zero()
+    f = fnx.jit(lambda x, ref: jnp.sin(log_gradient(x, ref)))
+    for x in (1.0, 2.0):
+        fnx.grad(f)(x, ref)
+        assert ref[...] == jnp.cos(x)
+    other = zero()
+    fnx.jit(fnx.grad(f))(3.0, other)
+    assert other[...] == jnp.cos(3.0) and ref[...] == jnp.cos(2.0)
