@@ -136,6 +136,27 @@ def apply_primitive(prim: Any, *args: Any, **params: Any) -> Any:
     return jit(lambda *xs: prim.bind(*xs, **params))(*args)
 
 
+def convert_element_type(operand: Any, new_dtype: Any = None, weak_type: bool = False,
+                         sharding: Any = None) -> Array:
+    """Convert an array to a dtype; None: its own.
+
+    >>> convert_element_type(1, weak_type=True)
+    Array(1, dtype=int32, weak_type=True)
+    """
+    x = asarray(operand)
+    y = x if new_dtype is None else asarray(x.astype(new_dtype))
+    return Array(y._node, weak_type)
+
+
+def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return two arrays: where they are is chosen for each program as a whole.
+
+    >>> shard_alike(1, 2)
+    (1, 2)
+    """
+    return x, y
+
+
 def standard_basis(pytree: Any) -> Any:
     """Return a tree of arrays whose rows are the unit vectors of a tree, in all its leaves.
 

@@ -37,6 +37,7 @@ from fnx.as_jax.inert import (
 from fnx.config_context import ensure_compile_time_eval, named_scope
 from fnx.core.array.abstract_values import get_aval
 from fnx.core.array.api_boundary import asarray
+from fnx.core.array.array import Array
 from fnx.core.array.pytree_registry import (
     DictKey,
     FlattenedIndexKey,
@@ -140,6 +141,9 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
         for name in ("DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded")},
     "jax._src.jaxpr_util": {n: getattr(jaxpr_statistics, n) for n in jaxpr_statistics.__all__},
     "jax._src.traceback_util": _frames,
+    "jax._src.array": {"ArrayImpl": Array},
+    "jax._src.lax.lax": {"_convert_element_type": core_helpers.convert_element_type},
+    "jax.experimental.shard_alike": {"shard_alike": core_helpers.shard_alike},
     "jax._src.core": {**core_helpers.CORE, **jaxpr_helpers.OF_CORE,
                       "eval_context": ensure_compile_time_eval, "new_ref": new_ref,
                       "InternalMutableArrayEffect": references.InternalMutableArrayEffect,

@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from fnx.as_jax import pretty_printer as pp
 from fnx.jaxprs.dead_code import dce_jaxpr
 from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
@@ -112,4 +113,32 @@ def clean_up_dead_vars(eqn: JaxprEqn, env: dict[Var, Any],
 OF_PARTIAL_EVAL = {f.__name__: f for f in (
     partial_eval_jaxpr_nounits, prune_jaxpr_outputs, move_binders_to_front, move_binders_to_back,
     has_effects)}
-OF_CORE = {"last_used": last_used, "clean_up_dead_vars": clean_up_dead_vars}
+class JaxprPpContext:
+    """Names that texts of several jaxprs share; here each text has its own."""
+
+
+class JaxprPpSettings(NamedTuple):
+    """What the text of a jaxpr shows."""
+
+    print_shapes: bool = True
+    source_info: bool = False
+    name_stack: bool = False
+    custom_pp_eqn_rules: bool = True
+    print_effects: bool = False
+
+
+def pp_jaxpr(jaxpr: Jaxpr, context: JaxprPpContext, settings: JaxprPpSettings) -> pp.Doc:
+    """Return the text of a jaxpr as a document.
+
+    >>> from fnx.jaxprs.make import make_jaxpr
+    >>> jaxpr = make_jaxpr(lambda x: x)(1.0).jaxpr
+    >>> pp_jaxpr(jaxpr, JaxprPpContext(), JaxprPpSettings()).format()
+    '{ lambda ; a:f32[]. let  in (a,) }'
+    """
+    return pp.text(jaxpr.pretty_print(source_info=settings.source_info,
+                                      name_stack=settings.name_stack))
+
+
+OF_CORE = {"last_used": last_used, "clean_up_dead_vars": clean_up_dead_vars,
+           "JaxprPpContext": JaxprPpContext, "JaxprPpSettings": JaxprPpSettings,
+           "pp_jaxpr": pp_jaxpr}

@@ -99,5 +99,56 @@ def flatten_one_level(pytree: Any) -> tuple[Sequence[Any], Any]:
     raise PytreeError(f"can't tree-flatten type: {type(pytree)}")
 
 
+Difference = tuple[tuple[Key, ...], str, str, str]
+
+
+def equality_errors(tree1: Any, tree2: Any, is_leaf: IsLeaf = None) -> Iterator[Difference]:
+    """Yield where two pytrees differ in structure: the path, both parts, and an explanation.
+
+    >>> list(equality_errors((1, 2), (1, 2, 3)))
+    [((), 'tuple of length 2', 'tuple of length 3', 'the lengths do not match')]
+    """
+    return _differences((), tree1, tree2, is_leaf)
+
+
+def equality_errors_pytreedef(tree1: Any, tree2: Any) -> Iterator[Difference]:
+    """Yield where two structures differ."""
+    one, two = [t.unflatten(range(t.num_leaves)) for t in (tree1, tree2)]
+    return _differences((), one, two, None)
+
+
+def _differences(path: tuple[Key, ...], one: Any, two: Any, is_leaf: IsLeaf
+                 ) -> Iterator[Difference]:
+    entry, other = [None if is_leaf is not None and is_leaf(x) else pytree_type(type(x))
+                    for x in (one, two)]
+    if entry is None and other is None and (one is None) is (two is None):
+        return
+    if type(one) is not type(two):
+        yield path, str(type(one)), str(type(two)), "their Python types differ"
+        return
+    assert entry is not None
+    (children, data), (others, other_data) = map(entry.flatten, (one, two))
+    kind = type(one)
+    if len(children) != len(others):
+        if kind in (list, tuple):
+            yield (path, f"{kind.__name__} of length {len(children)}",
+                   f"{kind.__name__} of length {len(others)}", "the lengths do not match")
+        else:
+            yield (path, f"{kind} with {len(children)} child{'ren' * (len(children) > 1)}",
+                   f"{kind} with {len(others)} child{'ren' * (len(others) > 1)}",
+                   "the numbers of children do not match")
+        return
+    if data != other_data:
+        shown: list[Any] = [data, other_data]
+        if kind is dict:
+            shown = list(map(tuple, shown))
+        yield (path, f"{kind} with pytree metadata {shown[0]}",
+               f"{kind} with pytree metadata {shown[1]}", "the pytree node metadata does not match")
+        return
+    for key, x, y in zip(entry.keys(data, len(children)), children, others):
+        yield from _differences((*path, key), x, y, is_leaf)
+
+
 NAMES = {"prefix_errors": prefix_errors, "broadcast_prefix": broadcast_prefix,
-         "flatten_one_level": flatten_one_level}
+         "flatten_one_level": flatten_one_level, "equality_errors": equality_errors,
+         "equality_errors_pytreedef": equality_errors_pytreedef}

@@ -60,12 +60,13 @@ def multi_view(node: UOp) -> MultiView:
     return view, [x for x in results if not build_calls.is_token(x)], token
 
 
-def _closed(fn: UOp, params: Sequence[UOp]) -> ClosedJaxpr:
+def _closed(fn: UOp, params: Sequence[UOp], traced_for: str = "jit") -> ClosedJaxpr:
     """Return the jaxpr of a body; equal bodies have the same."""
-    key = function_to_jaxpr, tuple([(x.shape, x.dtype) for x in params])
+    key = function_to_jaxpr, traced_for, tuple([(x.shape, x.dtype) for x in params])
     memos = memos_of(fn)
     if key not in memos:
         memos[key] = ClosedJaxpr(function_to_jaxpr(fn, params), ())
+        memos[key].jaxpr.debug_info.traced_for = traced_for
     closed: ClosedJaxpr = memos[key]
     if SignatureNames in memos:
         closed.jaxpr.debug_info.set_names(memos[SignatureNames])
@@ -79,7 +80,7 @@ def _view(node: UOp, op: OpBodies) -> View:
     if node.op is ops.CALL:
         return _call(node, op, params)
     if node.op is ops.COND:
-        closed = tuple([_closed(fn, params) for fn in op.bodies])
+        closed = tuple([_closed(fn, params, "cond") for fn in op.bodies])
         return View(built_in("cond"), [*map(_clamped(len(closed)), op.selector), *op.operands],
                     {"branches": closed})
     if node.op is ops.SCAN:
@@ -95,7 +96,7 @@ def _call(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
     if policies.is_name_call(node):
         return View(built_in("name"), op.operands,
                     {"name": policies.name_of_call(node)})
-    closed = _closed(body, params)
+    closed = _closed(body, params, "jit" if policy is None else "checkpoint / remat")
     if policy is not None:
         return View(built_in("remat2"), op.operands,
                     {"jaxpr": closed.jaxpr, "prevent_cse": policy.prevent_cse,
@@ -168,7 +169,8 @@ def _build_cond(index: Any, *args: Any, branches: Sequence[ClosedJaxpr], **_: An
 def _scan(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
     consts, carries, _ = op.split([not build_calls.is_token(x) for x in op.operands])
     extra = {"checkpoint": node.arg.checkpoint} if node.arg.checkpoint else {}
-    closed, operands, start = _closed(op.bodies[0], params), op.operands, _counter_start(node)
+    closed, operands = _closed(op.bodies[0], params, "scan"), op.operands
+    start = _counter_start(node)
     if start is not None:
         n = len(consts)
         closed = _with_counter(closed, n)
@@ -188,7 +190,7 @@ def unrolled_scan_view(composite: Composite) -> View:
     like = [*composite.operands[:n], *[build.reshape(x, x.shape[1:]) for x in rows]]
     body = params.pop("body")
     return View(built_in("scan"), composite.operands, {
-        "jaxpr": _closed(body, build_calls.params_like(like)), **params})
+        "jaxpr": _closed(body, build_calls.params_like(like), "scan"), **params})
 
 
 def _counter_start(node: UOp) -> UOp | None:
@@ -240,9 +242,9 @@ def _while(op: OpBodies, params: Sequence[UOp]) -> View:
     used = [sorted(i for i in build.params(fn) if i < n and not build_calls.is_token(params[i]))
             for fn in (condition, body)]
     forms = []
-    for fn, consts in zip((condition, body), used):
+    for fn, consts, part in zip((condition, body), used, ("while_cond", "while_body")):
         captured = [params[i] for i in consts]
-        forms.append(_closed(fn, [*captured, *params[n:]]))
+        forms.append(_closed(fn, [*captured, *params[n:]], part))
     operands = [op.operands[i] for consts in used for i in consts]
     return View(built_in("while"), [*operands, *op.operands[n:]], {
         "cond_nconsts": len(used[0]), "cond_jaxpr": forms[0],
