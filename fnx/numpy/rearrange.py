@@ -324,7 +324,8 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         arr: an Array or array-like of any shape and dtype.
         indices: integers of as many axes as arr; negative ones count from the end.
         axis: the axis; None flattens both first.
-        mode: how out-of-bounds indices read: "fill" (default), "clip" or "promise_in_bounds".
+        mode: how out-of-bounds indices read: "fill" (default; "drop" is the same), "clip" or
+            "promise_in_bounds".
         fill_value: the value of out-of-bounds elements in mode "fill".
         wrap_negative_indices: whether negative indices count from the end; by default True.
 
@@ -343,7 +344,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
     Array([[2.],
            [3.]], dtype=float32)
     """
-    arguments.check_choice("mode", mode, ("fill", "clip", "promise_in_bounds", None))
+    arguments.check_choice("mode", mode, ("fill", "drop", "clip", "promise_in_bounds", None))
     x, index = asarray(arr), asarray(indices)
     if axis is None:
         x, index, axis = ravel(x), ravel(index), 0
@@ -356,7 +357,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
     arguments.check_optional_bool("wrap_negative_indices", wrap_negative_indices)
     if wrap_negative_indices is False:
         at = Expr(index.astype(int)._node)
-        index = Array(where(at < 0, x.shape[ax] if mode in (None, "fill") else 0, at).node)
+        index = Array(where(at < 0, x.shape[ax] if mode in (None, "fill", "drop") else 0, at).node)
     entries: list[Any] = []
     for i, n in enumerate(shape):
         if i == ax:

@@ -160,17 +160,24 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         mode: Literal["clip", "wrap"] | None = None, *, inplace: bool = True) -> Array:
     """Return a copy with values written at flat indices.
 
+    Negative indices count from the end, and those out of bounds write the nearest element; in mode
+    "clip" negative ones write the first element, as in NumPy, and "wrap" takes remainders.
+
     >>> jnp.put(jnp.zeros(3), jnp.asarray([0, 2]), jnp.ones(1), inplace=False)
     Array([1., 0., 1.], dtype=float32)
     """
     require_not_inplace("put", inplace)
     arguments.check_choice("mode", mode, ("clip", "wrap", None))
     x, flat_index, values = asarray(a), ravel(ind), ravel(v)
-    if not flat_index.size or not values.size:
+    if not x.size or not flat_index.size or not values.size:
         return x
     repeated = values[Array(build.iota(flat_index.size)) % values.size]
-    target = remainder(flat_index, x.size) if mode == "wrap" else \
-        clip(where(flat_index < 0, flat_index + x.size, flat_index), 0, x.size - 1)
+    if mode == "wrap":
+        target = remainder(flat_index, x.size)
+    else:
+        counted = flat_index if mode == "clip" else \
+            where(flat_index < 0, flat_index + x.size, flat_index)
+        target = clip(counted, 0, x.size - 1)
     return ravel(x).at[target].set(repeated).reshape(x.shape)
 
 

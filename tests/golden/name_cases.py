@@ -115,6 +115,8 @@ CHOOSING = [
     "jnp.put(f, jnp.asarray([0, 2]), i, inplace=False)",
     "jnp.put(m, jnp.asarray([1, 9]), 5, mode='clip', inplace=False)",
     "jnp.put(m, jnp.asarray([1, 9]), 5, mode='wrap', inplace=False)",
+    *(f"jnp.put(m, jnp.asarray([-2, 1, -9]), 5, mode={mode}, inplace=False)"
+      for mode in ("None", "'clip'", "'wrap'")),
     "jnp.put_along_axis(m, jnp.asarray([[1], [0]]), 9, 1, inplace=False)",
     "jnp.put_along_axis(f, jnp.asarray([2]), 9, None, inplace=False)",
     "jnp.apply_along_axis(jnp.sum, 0, x)", "jnp.apply_along_axis(lambda v: v[::-1], 1, x)",

@@ -41,6 +41,14 @@ CASES: list[tuple[Callable[[Any, Any], Any], Any, bool]] = [
     (lambda x, m: m.at[5, np.array([0, 1])].set(7), M, True),
     (lambda x, m: m.at[0, 4].multiply(7), M, True), (lambda x, m: jnp.take(x, 10), np.nan, False),
     (lambda x, m: jnp.take_along_axis(x, np.array([7]), 0), [np.nan], False),
+    (lambda x, m: jnp.take_along_axis(x, np.array([7, -1]), 0, mode="drop"), [np.nan, 2], False),
+    (lambda x, m: jnp.take_along_axis(x, np.array([-1]), mode="drop",
+                                      wrap_negative_indices=False), [np.nan], False),
+    (lambda x, m: jnp.put(x, np.array([-1, -9]), 9, inplace=False), [9, 1, 9], False),
+    (lambda x, m: jnp.put(x, np.array([-1]), 9, "clip", inplace=False), [9, 1, 2], False),
+    (lambda x, m: jnp.put(x, np.array([7]), 9, "clip", inplace=False), [0, 1, 9], False),
+    (lambda x, m: jnp.put(x, np.array([-1, 4]), 9, "wrap", inplace=False), [0, 9, 9], False),
+    (lambda x, m: jnp.put(x[:0], np.array([1]), 9, inplace=False), [], False),
     (lambda x, m: x[1:10], [1, 2], False), (lambda x, m: x[-9:2], [0, 1], False),
 ]
 
