@@ -4,7 +4,7 @@
     python benchmarks/queues.py calls profiles     some
 
     calls      a call of one kernel, compared with enqueues by the driver's C functions
-    overlap    copies and kernels of a pipeline on the software device
+    overlap    copies and kernels of a pipeline, on the software device and on OpenCL
     profiles   kernel times of a profile, relative to the clock, and what profiling adds
     sorts      a million numbers, and how often the host reads meanwhile
 
@@ -21,20 +21,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import fnx
 import fnx.numpy as jnp
+from fnx.backends import opencl
 from fnx.backends.device.base import get_device
 from fnx.backends.gpu.call_list import CallList
-from fnx.backends.soft import Disturbance
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
+from tests.devices.soft_pipeline import run_pipeline, soft_pipeline
 
 ROUNDS, CALLS, PROFILES = 15, 200, 9
-CHUNKS, KERNEL_SECONDS, COPY_SECONDS = 40, 12e-3, 8e-3
+CHUNKS, LONG_CHUNK = 40, 1 << 20  # of a pipeline; elements of one on OpenCL
 MILLION = 1_000_000
 Clock = Callable[[], float]
 Figure = tuple[str, float, float | None, str]  # what, measured, bound, unit
@@ -143,24 +147,35 @@ def enqueues(driver: Any, launches: Any, linked: Any, count: int) -> CallList:
 def overlap() -> Iterator[Figure]:
     """Yield the time of a pipeline relative to that of its longer part."""
     with override(device="soft"):
-        device: Any = get_device("soft")
-        f = fnx.jit(lambda x: jnp.sin(x) + 1)
-        data = np.random.default_rng(0).normal(size=(CHUNKS, 64)).astype(np.float32)
-        np.asarray(f(jnp.asarray(data[0])))
-        device.driver.disturb(Disturbance(durations={
-            "compute": KERNEL_SECONDS, "upload": COPY_SECONDS, "download": COPY_SECONDS}))
-        with fnx.profile() as seen:
-            results = []
-            for chunk in data:
-                results.append(f(jnp.asarray(chunk)))
-                results[-1].copy_to_host_async()
-            got = [np.asarray(y) for y in results]
-        device.driver.disturb(Disturbance())
-    np.testing.assert_allclose(got, np.sin(data) + 1, rtol=1e-5)
+        seen = soft_pipeline(CHUNKS)
     whole = max(run.stop for run in seen.runs) - min(run.start for run in seen.runs)
     print(timeline(seen))
     yield "soft: the longest of kernels, copies in, copies out", max(seen.busy) / 1e6, None, "ms"
     yield "soft: the pipeline, relative to it", whole / max(seen.busy), 1.1, ""
+
+
+def opencl_overlap() -> Iterator[Figure]:
+    """Yield the time of a pipeline of long copies, beside that with copies among the kernels.
+
+    A processor that computes the kernels also copies, so little is to be gained there.
+    """
+    data = np.random.default_rng(0).normal(size=(CHUNKS // 4, LONG_CHUNK)).astype(np.float32)
+    with override(device="opencl"):
+        f = fnx.jit(lambda x: jnp.sin(x) + 1)
+        run_pipeline(f, data)
+        least = opencl.MIN_QUEUED_COPY
+
+        def in_one_queue() -> None:
+            opencl.MIN_QUEUED_COPY = data.nbytes
+            try:
+                run_pipeline(f, data)
+            finally:
+                opencl.MIN_QUEUED_COPY = least
+        two, one = in_turns(lambda: run_pipeline(f, data), in_one_queue)
+        yield "opencl: a pipeline, copies in a queue of their own", 1e3 * statistics.median(two), \
+            None, "ms"
+        yield "opencl: ... relative to copies among the kernels", \
+            statistics.median(two) / statistics.median(one), None, ""
 
 
 def timeline(seen: Any, width: int = 96) -> str:
@@ -260,7 +275,8 @@ def sorts(name: str) -> Iterator[Figure]:
 
 
 PARTS: dict[str, Callable[[], list[Iterator[Figure]]]] = {
-    "calls": lambda: [calls(), waited_calls("webgpu")], "overlap": lambda: [overlap()],
+    "calls": lambda: [calls(), waited_calls("webgpu")],
+    "overlap": lambda: [overlap(), opencl_overlap()],
     "profiles": lambda: [profiles("opencl"), profiles("webgpu")],
     "sorts": lambda: [sorts("opencl"), sorts("webgpu")]}
 

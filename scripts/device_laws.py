@@ -51,7 +51,7 @@ def parts() -> Iterator[Part]:
         yield f"digits/{device}", ["examples/digits.py", "--device", device, "--epochs", "1",
                                    "--seeds", "1", "--out", os.devnull], {}
     for path in sorted((ROOT / "tests" / "devices").glob("test_*.py")):
-        yield f"devices/{path.stem}", [*test, str(path)], {"FNX_TEST_EXAMPLES": EXAMPLES}
+        yield f"devices/{path.stem}", [*test, str(path)], {"TEST_EXAMPLES": EXAMPLES}
     for device in DEVICES:
         for i in range(1, MATRIX + 1):
             yield f"matrix/{device}/{i}", ["-W", "ignore", "-m", "tests.laws.matrix_devices",

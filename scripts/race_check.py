@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import opencl
+from fnx.backends import libopencl, opencl
 from fnx.backends.device import base
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import QueuedLaunch
@@ -102,7 +102,7 @@ class SimulatedDriver(opencl.OpenClDriver):
 
     def _select_device(self) -> tuple[int, int]:
         platform, = self._ids("clGetPlatformIDs")
-        device, = self._ids("clGetDeviceIDs", platform, opencl._ALL_DEVICES)
+        device, = self._ids("clGetDeviceIDs", platform, libopencl.ALL_DEVICES)
         return platform, device
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, opencl.OpenClKernel]:

@@ -19,6 +19,10 @@ ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT_
            -54: "INVALID_WORK_GROUP_SIZE", -55: "INVALID_WORK_ITEM_SIZE",
            -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE"}
 
+# Constants of the standard's headers.
+ALL_DEVICES, _IS_GPU, TYPE, NAME, EXTENSIONS = 0xFFFFFFFF, 1 << 2, 0x1000, 0x102B, 0x1030
+FP32, _FP64, _DENORMAL, CORRECT_DIVIDE = 0x101B, 0x1032, 1 << 0, 1 << 7
+
 _P, _U, _S = c_void_p, c_uint, c_size_t
 # Functions and their argument types. These return an error code; those of ``_CREATE_FUNCTIONS``
 # return a handle and write the code through their last argument.
@@ -138,3 +142,54 @@ def _call_create(name: str, function: Callable[..., int], *args: Any) -> int:
     if code.value:
         raise make_error(name, code.value)
     return handle
+
+
+class OpenClDevices:
+    """The devices of all platforms, what they say of themselves, and the one to use.
+
+    Attributes:
+        cl: the functions.
+        device: the device to use.
+    """
+
+    cl: OpenClFunctions
+    device: int
+
+    def _select_device(self) -> tuple[int, int]:
+        """Return the platform and the device to use."""
+        platform_of = {d: platform for platform in self._ids("clGetPlatformIDs")
+                       for d in self._ids("clGetDeviceIDs", platform, ALL_DEVICES)}
+        devices = list(platform_of)
+        if not devices:
+            raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
+                              hint=PACKAGES)
+        devices.sort(key=lambda d: not self._query_int(TYPE, d) & _IS_GPU)
+        for device in devices:
+            if self._query_int(_FP64, device) and self._query_int(FP32, device) & _DENORMAL and \
+                    self._query_int(FP32, device) & CORRECT_DIVIDE:
+                return platform_of[device], device
+        raise DeviceError(
+            "opencl: expected a device with float64, subnormal numbers and divisions that are "
+            f"rounded correctly, got {', '.join([self._text(NAME, d) for d in devices])}",
+            hint='fnx.config.device = "cpu"')
+
+    def _ids(self, function: str, *args: Any) -> list[int]:
+        count = c_uint()
+        call = self.cl.calls[function]
+        try:
+            call(*args, 0, None, byref(count))
+            ids = (c_void_p * count.value)()
+            call(*args, count.value, ids, None)
+        except OpenClError:
+            return []  # no device is reported as an error
+        return [x for x in ids if x]
+
+    def _query_int(self, param: int, device: int | None = None) -> int:
+        value = c_uint64()
+        self.cl.clGetDeviceInfo(device or self.device, param, 8, byref(value), None)
+        return value.value
+
+    def _text(self, param: int, device: int | None = None) -> str:
+        buffer = ctypes.create_string_buffer(8192)
+        self.cl.clGetDeviceInfo(device or self.device, param, 8192, buffer, None)
+        return buffer.value.decode(errors="replace")

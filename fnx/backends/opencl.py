@@ -1,6 +1,7 @@
 """OpenCL's driver: any vendor's, found through libOpenCL.so.1, called by ctypes.
 
-One context and one in-order queue of the first device that supports float64 (a GPU before a CPU).
+One context and two in-order queues, of kernels and of long copies, of the first device that
+supports float64 (a GPU before a CPU).
 Programs are built from source. Arithmetic matches the host: products and sums are not contracted,
 divisions and square roots are rounded correctly, subnormal numbers are kept.
 """
@@ -13,18 +14,23 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any
 
 from fnx.backends.device.profiling import CommandTimes, SignalProfiler
 from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.cancellation import AbortableDriver
+from fnx.backends.gpu.copy_order import MIN_QUEUED_COPY, CopyOrder
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.gpu.pinned_memory import MAX_BLOCK, PinnedCopy, PinnedPool
 from fnx.backends.libopencl import (
+    CORRECT_DIVIDE,
     ERRORS,
-    PACKAGES,
+    EXTENSIONS,
+    FP32,
+    NAME,
+    TYPE,
+    OpenClDevices,
     OpenClError,
     load_functions,
     load_khr_functions,
@@ -41,10 +47,7 @@ OPTIONS = b"-cl-std=CL1.2"
 CORRECT_DIVIDE_OPTION = b" -cl-fp32-correctly-rounded-divide-sqrt"
 
 # Constants of the standard's headers.
-_ALL_DEVICES, _IS_PROCESSOR, _IS_GPU = 0xFFFFFFFF, 1 << 1, 1 << 2
-_TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x1023
-_NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
-_DENORMAL, _CORRECT_DIVIDE = 1 << 0, 1 << 7
+_IS_PROCESSOR, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 1 << 1, 0x1004, 0x101F, 0x1010, 0x1023
 _BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
 _TIMED, _QUEUED, _START, _END = 1 << 1, 0x1280, 0x1282, 0x1283  # times of events
 _NO_MEMORY = (-4, -5, -6)
@@ -66,10 +69,11 @@ class OpenClKernel(Record):
 
 
 class OpenClRecord(Record):
-    """A command buffer, and the kernels whose arguments it reads."""
+    """A command buffer, the kernels whose arguments it reads, and their memory."""
 
     handle: int
     kernels: tuple[int, ...]
+    memory: frozenset[int]
 
 
 class OpenClLaunches(Record):
@@ -79,7 +83,7 @@ class OpenClLaunches(Record):
     kernels: tuple[int, ...]
 
 
-class OpenClDriver(AbortableDriver):
+class OpenClDriver(OpenClDevices, AbortableDriver):
     """The first suitable device.
 
     Raises:
@@ -94,17 +98,18 @@ class OpenClDriver(AbortableDriver):
         library = load_library()
         self.cl = load_functions(library)
         self.platform, self.device = self._select_device()
-        has_command_buffers = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
+        has_command_buffers = b"cl_khr_command_buffer" in self._text(EXTENSIONS).encode().split()
         self.recording = load_khr_functions(library, self.platform) \
             if has_command_buffers else None
         self.min_recorded = 0 if self.recording is None else MIN_RECORDED
         self.runner = CallRunner()
-        handle = (c_void_p * 1)(self.device)
-        self.context = self.cl.clCreateContext(None, 1, handle, None, None)
-        self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
-        self.kind = self._text(_NAME)
-        self.is_processor = bool(self._query_int(_TYPE) & _IS_PROCESSOR)
-        rounds_divisions = self._query_int(_FP32) & _CORRECT_DIVIDE
+        self.context = self.cl.clCreateContext(None, 1, (c_void_p * 1)(self.device), None, None)
+        self.queue: int = self.cl.clCreateCommandQueue(self.context, self.device, 0)
+        self.copy_queue: int = self.cl.clCreateCommandQueue(self.context, self.device, 0)
+        self._order, self._copied = CopyOrder(), 0  # the timeline value after the last copy
+        self.kind = self._text(NAME)
+        self.is_processor = bool(self._query_int(TYPE) & _IS_PROCESSOR)
+        rounds_divisions = self._query_int(FP32) & CORRECT_DIVIDE
         self.options = OPTIONS + (CORRECT_DIVIDE_OPTION if rounds_divisions else b"")
         threads, local = self._query_int(_MAX_GROUP), self._query_int(_LOCAL)
         memory, buffer = self._query_int(_GLOBAL), self._query_int(_BUFFER)
@@ -113,7 +118,7 @@ class OpenClDriver(AbortableDriver):
                              shared=min(32 << 10, local), private=1 << 10, vector_bits=128,
                              vector_registers=64, max_chunks=1024)
         self.enqueues = self._freed = 0
-        self._events: dict[int, int] = {}
+        self._events, self._copy_events = dict[int, int](), dict[int, int]()
         self._signals = self._done = 0
         self._untimed_queue, self._timed_queue = self.queue, 0
         self._times = CommandTimes(self._read_times, self._compare_clocks)
@@ -121,47 +126,6 @@ class OpenClDriver(AbortableDriver):
         self.pinned = PinnedPool(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
         self._abort_word = c_int.from_address(address)
-
-    # ---- which device
-
-    def _select_device(self) -> tuple[int, int]:
-        """Return the platform and the device to use."""
-        platform_of = {d: platform for platform in self._ids("clGetPlatformIDs")
-                       for d in self._ids("clGetDeviceIDs", platform, _ALL_DEVICES)}
-        devices = list(platform_of)
-        if not devices:
-            raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
-                              hint=PACKAGES)
-        devices.sort(key=lambda d: not self._query_int(_TYPE, d) & _IS_GPU)
-        for device in devices:
-            if self._query_int(_FP64, device) and self._query_int(_FP32, device) & _DENORMAL and \
-                    self._query_int(_FP32, device) & _CORRECT_DIVIDE:
-                return platform_of[device], device
-        raise DeviceError(
-            "opencl: expected a device with float64, subnormal numbers and divisions that are "
-            f"rounded correctly, got {', '.join([self._text(_NAME, d) for d in devices])}",
-            hint='fnx.config.device = "cpu"')
-
-    def _ids(self, function: str, *args: Any) -> list[int]:
-        count = c_uint()
-        call = self.cl.calls[function]
-        try:
-            call(*args, 0, None, byref(count))
-            ids = (c_void_p * count.value)()
-            call(*args, count.value, ids, None)
-        except OpenClError:
-            return []  # no device is reported as an error
-        return [x for x in ids if x]
-
-    def _query_int(self, param: int, device: int | None = None) -> int:
-        value = c_uint64()
-        self.cl.clGetDeviceInfo(device or self.device, param, 8, byref(value), None)
-        return value.value
-
-    def _text(self, param: int, device: int | None = None) -> str:
-        buffer = ctypes.create_string_buffer(8192)
-        self.cl.clGetDeviceInfo(device or self.device, param, 8192, buffer, None)
-        return buffer.value.decode(errors="replace")
 
     # ---- memory
 
@@ -186,8 +150,8 @@ class OpenClDriver(AbortableDriver):
             with self._lock:  # else another thread's signal may precede the copy
                 address = self.pinned.acquire(chunk.nbytes)
                 ctypes.memmove(address, chunk.ctypes.data, chunk.nbytes)
-                self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, chunk.nbytes,
-                                             address, 0, None, None)
+                self.cl.clEnqueueWriteBuffer(self._copy_queue(memory, chunk.nbytes), memory, 0,
+                                             offset + start, chunk.nbytes, address, 0, None, None)
                 acquired = self.pinned.acquired
                 if len(acquired) >= _MAX_ACQUIRED or \
                         sum([size for size, _ in acquired]) >= MAX_BLOCK:
@@ -220,14 +184,41 @@ class OpenClDriver(AbortableDriver):
         """Queue a copy to pinned memory, followed by a marker."""
         with self._lock:
             block = self.pinned.acquire_block(nbytes)
-            self.cl.clEnqueueReadBuffer(self.queue, memory, 0, offset, nbytes, block[1], 0, None,
-                                        None)
+            queue = self._copy_queue(memory, nbytes)
+            self.cl.clEnqueueReadBuffer(queue, memory, 0, offset, nbytes, block[1], 0, None, None)
+            self.cl.clFlush(queue)
             return PinnedCopy(self.pinned, block, nbytes, self.signal(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """Queue a copy on the device."""
-        self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0, None,
-                                    None)
+        with self._lock:
+            self._order.before_compute((source, to), self._wait_for_copies)
+            self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0,
+                                        None, None)
+
+    # ---- the order of the queues, changed under the lock, with the commands
+
+    def _copy_queue(self, memory: int, nbytes: int) -> int:
+        """Return the queue for a copy from or to memory, which has waited for what it needs."""
+        if nbytes < MIN_QUEUED_COPY:
+            self._order.before_compute((memory,), self._wait_for_copies)
+            return self.queue
+        self._order.before_copy(memory, self._wait_for_kernels)
+        self._copied = self._signals + 1
+        return self.copy_queue
+
+    def _wait_for_copies(self) -> None:
+        self._wait_between(self.copy_queue, self.queue)
+
+    def _wait_for_kernels(self) -> None:
+        self._wait_between(self.queue, self.copy_queue)
+
+    def _wait_between(self, first: int, then: int) -> None:
+        """Let later work of a queue wait for all that another one has."""
+        event = self._mark(first)
+        self.cl.clFlush(first)
+        self.cl.clEnqueueBarrierWithWaitList(then, 1, byref(c_void_p(event)), None)
+        self.cl.clReleaseEvent(event)
 
     # ---- work
 
@@ -262,9 +253,11 @@ class OpenClDriver(AbortableDriver):
         self._set_arguments(launch.kernel.handle, launch)
         self.enqueues += 1
         groups, threads, event = launch.groups, launch.threads, c_void_p()
-        self.cl.clEnqueueNDRangeKernel(self.queue, launch.kernel.handle, 1, None,
-                                       byref(c_size_t(groups * threads)), byref(c_size_t(threads)),
-                                       0, None, byref(event) if self._times.is_open else None)
+        with self._lock:
+            self._order.before_compute([m for m, _ in launch.buffers], self._wait_for_copies)
+            self.cl.clEnqueueNDRangeKernel(
+                self.queue, launch.kernel.handle, 1, None, byref(c_size_t(groups * threads)),
+                byref(c_size_t(threads)), 0, None, byref(event) if self._times.is_open else None)
         if self._times.is_open:
             self._times.add(event.value or 0, launch.command)
             if not self._times.room:
@@ -305,7 +298,11 @@ class OpenClDriver(AbortableDriver):
     def launch(self, linked: OpenClLaunches, memory: list[int]) -> None:
         """Run the calls."""
         self.enqueues += len(linked.kernels)
-        if (failed := linked.calls.run(memory, self._freed)) is not None:
+        with self._lock:
+            if self._order.is_open:
+                self._order.before_compute(memory, self._wait_for_copies)
+            failed = linked.calls.run(memory, self._freed)
+        if failed is not None:
             raise make_error(*failed)
 
     def unlink(self, linked: OpenClLaunches) -> None:
@@ -333,13 +330,16 @@ class OpenClDriver(AbortableDriver):
                 byref(sync_point), None)
             previous = sync_point
         self.recording.clFinalizeCommandBufferKHR(command_buffer)
-        return OpenClRecord(command_buffer, tuple(kernels))
+        return OpenClRecord(command_buffer, tuple(kernels), frozenset(
+            [memory for launch in launches for memory, _ in launch.buffers]))
 
     def replay(self, recorded: OpenClRecord) -> None:
         """Enqueue the command buffer in one call."""
         self.enqueues += 1
         assert self.recording is not None
-        self.recording.clEnqueueCommandBufferKHR(0, None, recorded.handle, 0, None, None)
+        with self._lock:
+            self._order.before_compute(recorded.memory, self._wait_for_copies)
+            self.recording.clEnqueueCommandBufferKHR(0, None, recorded.handle, 0, None, None)
 
     def forget(self, recorded: OpenClRecord) -> None:
         """Release the command buffer once it has run."""
@@ -364,12 +364,8 @@ class OpenClDriver(AbortableDriver):
 
     def _switch_queue(self, queue: int) -> None:
         """Let later work go to another queue, after all that is queued."""
-        event = c_void_p()
         with self._lock:
-            self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
-            self.cl.clFlush(self.queue)
-            self.cl.clEnqueueBarrierWithWaitList(queue, 1, byref(event), None)
-            self.cl.clReleaseEvent(event)
+            self._wait_between(self.queue, queue)
             self.queue = queue
 
     def report_times(self) -> None:
@@ -378,11 +374,10 @@ class OpenClDriver(AbortableDriver):
 
     def _compare_clocks(self) -> tuple[int, int]:
         """Return how long it took to queue a marker, and by how much the host's clock is ahead."""
-        event, start = c_void_p(), time.monotonic_ns()
-        self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
+        start, event = time.monotonic_ns(), self._mark(self.queue)
         nanoseconds = time.monotonic_ns() - start
         self.wait(self.signal())
-        offset = start + nanoseconds // 2 - self._read_time(event.value or 0, _QUEUED)
+        offset = start + nanoseconds // 2 - self._read_time(event, _QUEUED)
         self.cl.clReleaseEvent(event)
         return nanoseconds, offset
 
@@ -402,32 +397,48 @@ class OpenClDriver(AbortableDriver):
     # ---- the timeline
 
     def signal(self) -> int:
-        """Enqueue a marker."""
-        event = c_void_p()
+        """Enqueue a marker, on both queues if the one of copies may have work."""
         with self._lock:
-            self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
             self._signals += 1
-            self._events[self._signals] = event.value or 0
+            self._events[self._signals] = self._mark(self.queue)
+            if self._copied > self._done:
+                self._copy_events[self._signals] = self._mark(self.copy_queue)
             return self._signals
 
+    def _mark(self, queue: int) -> int:
+        event = c_void_p()
+        self.cl.clEnqueueMarkerWithWaitList(queue, 0, None, byref(event))
+        return event.value or 0
+
     def done(self, value: int) -> bool:
-        """Whether the marker was reached."""
+        """Whether the markers were reached."""
         with self._lock:
             event = self._events.get(value)
             if value <= self._done or event is None:
                 return True
             self.check_not_aborted()
-            status = c_int()
-            self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
-            if status.value < 0:
-                raise DeviceError("opencl: queued work failed with "
-                                  f"{ERRORS.get(status.value, 'error')} ({status.value})")
-            if status.value != _COMPLETE:
+            if not self._is_complete(event):
                 return False
+            if self._copied > self._done:
+                copied = self._copy_events.get(value)  # none if all copies before it were done
+                if copied and not self._is_complete(copied):
+                    return False
+                for old in [v for v in self._copy_events if v <= value]:
+                    self.cl.clReleaseEvent(self._copy_events.pop(old))
+                if value >= self._copied:
+                    self._order.close()
             self._done = value
             for old in [v for v in self._events if v <= value]:
                 self.cl.clReleaseEvent(self._events.pop(old))
             return True
+
+    def _is_complete(self, event: int) -> bool:
+        status = c_int()
+        self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
+        if status.value < 0:
+            raise DeviceError("opencl: queued work failed with "
+                              f"{ERRORS.get(status.value, 'error')} ({status.value})")
+        return status.value == _COMPLETE
 
     def last(self) -> int:
         """Timeline value of the last marker."""
@@ -435,8 +446,10 @@ class OpenClDriver(AbortableDriver):
             return self._signals
 
     def submit(self) -> None:
-        """Flush the queue."""
+        """Flush the queues."""
         self.cl.clFlush(self.queue)
+        if self._copied > self._done:
+            self.cl.clFlush(self.copy_queue)
 
 
 def device() -> GpuDevice:

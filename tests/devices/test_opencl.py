@@ -27,7 +27,7 @@ from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import digits
 
-EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "4"))  # more in make device-laws
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "4"))  # more in make device-laws
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(33, 70)).astype(np.float32)
 W = RNG.normal(size=(70, 40)).astype(np.float32)

@@ -22,6 +22,7 @@ from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
 from tests.devices.conftest import on_device
 from tests.devices.soft_graphs import Graph, check_graph, drop_wait, is_detected, planted_faults
+from tests.devices.soft_pipeline import soft_pipeline
 
 
 @pytest.fixture
@@ -113,20 +114,9 @@ def test_a_ring_has_room_again() -> None:
 
 
 def test_copies_and_kernels_overlap(device: Any) -> None:
-    """Compute takes 12 ms a chunk, copies in and out take 8 ms each: most of their time passes
-    while a kernel runs. (tests/attack/queues.py measures the whole.)"""
-    f, chunks = fnx.jit(lambda x: jnp.sin(x) + 1), 16
-    data = np.random.default_rng(0).normal(size=(chunks, 64)).astype(np.float32)
-    np.asarray(f(jnp.asarray(data[0])))  # compiled
-    device.driver.disturb(Disturbance(
-        durations={"compute": 12e-3, "upload": 8e-3, "download": 8e-3}))
-    with fnx.profile() as seen:
-        results = []
-        for chunk in data:
-            results.append(f(jnp.asarray(chunk)))
-            results[-1].copy_to_host_async()
-        got = [np.asarray(y) for y in results]
-    np.testing.assert_allclose(got, np.sin(data) + 1, rtol=1e-5)
+    """Most of the time of the copies passes while a kernel runs. (benchmarks/queues.py measures
+    the whole.)"""
+    seen = soft_pipeline(16)
     spans: dict[int, list[tuple[int, int]]] = {}
     for run in seen.runs:
         spans.setdefault(run.chunks[0].worker, []).append((run.start, run.stop))

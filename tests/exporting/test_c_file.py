@@ -27,7 +27,7 @@ from tests.graphs import ALL_OPS, REAL, Graph, graphs
 from tests.helpers import assert_same, numbers
 from tests.laws.test_jit_eager_interp import FOLDS
 
-EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "10"))
 COMPILER = shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler is here")
 FLAGS = ["-std=c11", "-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused", "-shared",

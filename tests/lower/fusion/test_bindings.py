@@ -21,7 +21,7 @@ from tests.graphs import ALL_OPS, Graph, graphs
 from tests.helpers import assert_same
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 
-EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "10"))
 FOUR_OPERANDS = {ops.GATHER, ops.SCATTER, ops.THREEFRY}  # a single node may read 4 arrays
 
 
