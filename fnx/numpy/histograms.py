@@ -58,13 +58,12 @@ _docstr = DocTemplate(
             "ArgumentError: an option is unknown."))
 
 
-def precedes(a: Array, b: Array, or_equal: bool) -> Array:
+def _precedes(a: Array, b: Array, or_equal: bool) -> Array:
     """Return a < b (or a <= b) in sort order, in which NaN comes last."""
     less = a <= b if or_equal else a < b
     if not a._dtype.is_float:
         return less
-    b_is_last = logical_and(isnan(b), isnan(a) if or_equal else ~isnan(a))
-    return logical_or(less, logical_or(b_is_last, logical_and(isnan(b), ~isnan(a))))
+    return logical_or(less, isnan(b) if or_equal else logical_and(isnan(b), ~isnan(a)))
 
 
 @_docstr("An int32 Array of the shape of v.", v="the values to insert.",
@@ -88,22 +87,26 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: SearchSide = "left",
 
 
 def _binary_search(sorted_values: Array, values: Array, right: bool) -> Array:
-    """Run the binary search for all values in one loop, so that it stays one kernel."""
+    """Run the binary search for all values in one loop, so that it stays one kernel.
+
+    Strides are powers of two, the largest first: a value moves by one if the last element that it
+    passes precedes it. All lanes take the same steps, and ``low`` is all that they carry.
+    """
     n, shape = sorted_values.size, values.shape
     t = index_dtype(n) if config.x64 else dtypes.int32
-    start = [build.const(k, t, shape) for k in (0, n)]
-    if not n:
-        return Array(start[0])
-    operands = (sorted_values._node, values._node, *start)
-    a, v, low, high = [Array(build.param(i, x.dtype, x.shape)) for i, x in enumerate(operands)]
-    middle = low + (high - low) // 2  # low + high may overflow
-    active = low < high
-    goes_right = logical_and(active, precedes(take(a, clip(middle, 0, n - 1)), v, right))
-    low = where(goes_right, middle + 1, low)
-    high = where(logical_and(active, ~goes_right), middle, high)
-    step = build.function([low._node, high._node], len(operands), "searchsorted")
+    start = build.const(0, t, shape)
     steps = lengths.most(n).bit_length()
-    return Array(build_calls.scan(step, steps, operands[:2], start, [])[0])
+    if not steps:
+        return Array(start)
+    strides = 1 << (steps - 1 - Array(build.iota(steps, t)))
+    operands = (sorted_values._node, values._node, start)
+    a, v, low, stride = [Array(build.param(i, dtype, shape)) for i, (dtype, shape) in enumerate(
+        [*[(x.dtype, x.shape) for x in operands], (t, ())])]
+    moved = low + stride
+    passed = Array(build.gather(a._node, (moved - 1)._node))  # clamped
+    moves = logical_and(moved <= n, _precedes(passed, v, right))
+    step = build.function([where(moves, moved, low)._node], len(operands) + 1, "searchsorted")
+    return Array(build_calls.scan(step, steps, operands[:2], [start], [strides._node])[0])
 
 
 @_docstr(bins="the bin edges, ascending or descending.",
