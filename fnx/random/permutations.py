@@ -11,15 +11,14 @@ from fnx.core.array import arguments, array_operators, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
-from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.expr import Expr
+from fnx.core.ir import build, dtypes
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.dimensions import Dim
-from fnx.core.scope import scope, storage
-from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.lax.sorting import top_k
-from fnx.numpy import cumsum, log
+from fnx.numpy import cumsum, log, searchsorted
+from fnx.numpy.sorting import sort_along
 from fnx.random.inverse_cdf import gumbel
 from fnx.random.keys import random_uint32, single_key_words, split_words
 from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform
@@ -32,14 +31,14 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
                 out_sharding: ShardingLike = None) -> Array:
     """Permute an array randomly along an axis; for an int n, permute 0..n-1.
 
-    Elements are sorted by random words, several times. Outside of traces NumPy sorts. In a trace
-    the rank of an element is the number of smaller words, which takes n**2 comparisons.
+    Elements are sorted by random words, several times.
 
     Args:
         key: a key from ``random.key``.
         x: an Array, or an int n.
         axis: the axis to permute.
-        independent: must be False: all slices get the same permutation.
+        independent: whether each vector along the axis gets a permutation of its own, rather than
+            all the same.
         out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
@@ -47,7 +46,6 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
 
     Raises:
         ShapeError: ``key`` is not a single key.
-        NotBuiltError: ``independent`` is True.
         AxisError: the axis is out of range.
 
     Source: a stable sort by random words, repeated until ties are unlikely.
@@ -57,19 +55,18 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     Array([0, 1, 3, 2], dtype=int32)
     """
     check_sharding(out_sharding)
-    if independent:
-        raise NotBuiltError("permutation: expected independent=False",
-                            hint="independent shuffles are not implemented yet")
     words = single_key_words(key)
     if isinstance(x, (int, np.integer, Dim)):
         n = arguments.check_int("x", x)
-        return Array(_random_order(words, n, n))
+        return _random_order(words, n)
     array = asarray(x)
     if array.ndim == 0:
         length: Any = array if array._dtype.is_integer else x
         return permutation(key, arguments.check_int("x", length), axis)
     at = axes.normalize_axis(axis, array.ndim)
-    order = Array(_random_order(words, array.shape[at], array.shape[at]))
+    if independent or array.ndim == 1:
+        return Array(_shuffle(words, array._node, at))
+    order = _random_order(words, array.shape[at])
     return array_operators.get_item(array, (slice(None),) * at + (order,))
 
 
@@ -77,28 +74,18 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
 _MOST_BY_ROUNDS = (1, 1625, 2642245)
 
 
-def _random_order(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
-    """Return a random permutation of 0..n-1; several rounds make ties of random words unlikely."""
-    order = build.iota(n, convert.default_int())
-    rounds = sum([size > most for most in _MOST_BY_ROUNDS])
-    for _ in range(rounds):
+def _random_order(words: tuple[UOp, UOp], n: int) -> Array:
+    """Return a random permutation of 0..n-1."""
+    return Array(_shuffle(words, build.iota(n, convert.default_int()), 0))
+
+
+def _shuffle(words: tuple[UOp, UOp], x: UOp, axis: int) -> UOp:
+    """Sort each vector along an axis by random words, stably; several rounds make ties of words
+    unlikely."""
+    for _ in range(sum([math.prod(x.shape) > most for most in _MOST_BY_ROUNDS])):
         words, fresh = split_words(words)
-        order = _sort_by(random_uint32(fresh, (n,)).node, order)
-    return order
-
-
-def _sort_by(word: UOp, values: UOp) -> UOp:
-    """Sort ``values`` by ``word``, stably."""
-    n = word.shape[0]
-    if not scope.is_open():
-        first, second = storage.evaluate([word, values])
-        keys, data = (s.view(x.dtype.np, (n,)) for s, x in ((first, word), (second, values)))
-        return storage.buffer_node(data[np.argsort(keys, kind="stable")])
-    word_i, word_j, row, column = (Expr(build.expand(build.reshape(x, shape), (n, n)))
-                                   for x in (word, build.iota(n)) for shape in ((n, 1), (1, n)))
-    before = (word_j < word_i) | word_j.eq(word_i) & (column < row)
-    rank = build.reduce(before.cast(dtypes.int32).node, ops.ADD, (1,))
-    return build.scatter(build.const_like(values, 0), [rank], values)
+        x, = sort_along([random_uint32(fresh, x.shape).node, x], axis, 1, (1,))
+    return x
 
 
 @public_api
@@ -147,7 +134,7 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     elif replace:
         index = randint(key, size, 0, n)
     else:
-        index = Array(_random_order(single_key_words(key), n, n))[:count].reshape(size)
+        index = _random_order(single_key_words(key), n)[:count].reshape(size)
     if array is None:
         return index
     return array_operators.get_item(array, (slice(None),) * at + (index,))
@@ -165,4 +152,4 @@ def _weighted_indices(key: Any, p: Any, n: int, size: Shape, replace: bool) -> A
         return top_k(noisy, math.prod(size))[1].reshape(size)
     cdf = cumsum(weights)
     targets = cdf[-1] * (1 - uniform(key, size, cdf.dtype))
-    return (cdf < targets[..., None]).sum(-1)
+    return searchsorted(cdf, targets)

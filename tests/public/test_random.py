@@ -19,6 +19,7 @@ import fnx.numpy as jnp
 import fnx.random as random
 from fnx.core.array.array import Array
 from fnx.core.ir.dtypes import uint32
+from fnx.core.ir.uop import toposort
 from fnx.core.levels import interp
 from fnx.core.scope import scope
 from fnx.core.support.errors import FnxError
@@ -80,6 +81,23 @@ def test_a_traced_permutation_is_the_eager_one(seed: int, n: int) -> None:
         fn, _ = trace.close([out._node], [leaf])
     (got,) = interp.apply(fn, [np.asarray(k)])
     np.testing.assert_array_equal(got, np.asarray(random.permutation(k, n)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_vectors_that_are_shuffled_independently(axis: int) -> None:
+    x = jnp.arange(20 * 30).reshape(20, 30)
+    got = np.asarray(fnx.jit(lambda k: random.permutation(k, x, axis, True))(random.key(3)))
+    np.testing.assert_array_equal(np.sort(got, axis), np.asarray(x))
+    order = np.argsort(got, axis) if axis == 0 else np.argsort(got, axis).T
+    assert len({tuple(o) for o in order.T.tolist()}) == order.shape[1]
+
+
+def test_long_permutations_and_draws_by_weight_sort_and_search() -> None:
+    """Nothing in a trace compares all elements with all."""
+    for f in (lambda k: random.permutation(k, 30_000),
+              lambda k: random.choice(k, 30_000, (30_000,), p=jnp.ones(30_000) / 30_000)):
+        lowered = fnx.jit(f).lower(random.key(0))
+        assert max(math.prod(n.shape) for n in toposort(lowered.graph.src)) < 1 << 20
 
 
 def test_moments() -> None:
