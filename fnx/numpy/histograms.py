@@ -36,6 +36,7 @@ from fnx.numpy.base import (
     where,
 )
 from fnx.numpy.dtypes import finfo
+from fnx.numpy.sorting import sort_along
 
 __all__ = [
     "bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd",
@@ -325,8 +326,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     if period is not None:
         span = asarray(period).astype(points.dtype)
         points, knots = remainder(points, abs(span)), remainder(knots, abs(span))
-        order = _argsort_short(knots)
-        knots, values = take(knots, order), take(values, order)
+        knots, values = map(Array, sort_along([knots._node, values._node], 0, 1))
         knots = concatenate([knots[-1:] - span, knots, knots[:1] + span])
         values = concatenate([values[-1:], values, values[:1]])
     i = clip(searchsorted(knots, points, "right"), 1, at_least_one(knots.size - 1))
@@ -345,11 +345,3 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
 
 def at_least_one(n: int) -> int:
     return n if n > 1 else 1
-
-
-def _argsort_short(x: Array) -> Array:
-    """Return the permutation that sorts a short vector, by the rank of each element."""
-    earlier = logical_and(equal(x[:, None], x[None, :]),
-                          Array(build.iota(x.size))[:, None] < Array(build.iota(x.size))[None, :])
-    rank = sum(logical_or(x[:, None] < x[None, :], earlier), 0, "int32")
-    return Array(build.const(0, dtypes.int32, x.shape)).at[rank].set(Array(build.iota(x.size)))

@@ -31,6 +31,7 @@ from fnx.numpy.base import (
     swapaxes,
     where,
 )
+from fnx.numpy.histograms import searchsorted
 from fnx.numpy.sorting import sort
 
 __all__ = [
@@ -360,7 +361,8 @@ def _delete_distinct(x: Array, ax: int, deleted: Array) -> Array:
     deleted = where(deleted < 0, deleted + n, deleted)
     index = arange(max(n - deleted.size, 0), dtype=deleted.dtype)
     shift = sort(deleted) - arange(deleted.size, dtype=deleted.dtype)
-    return x[(slice(None),) * ax + (index + (shift[:, None] <= index).sum(0, dtype=index.dtype),)]
+    index += searchsorted(shift, index, "right").astype(index.dtype)
+    return x[(slice(None),) * ax + (index,)]
 
 
 @_docstr(axis="the axis; None flattens the array first.",

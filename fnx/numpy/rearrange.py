@@ -16,7 +16,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import record_results
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.ir import build
+from fnx.core.ir import build, dtypes
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.support.errors import ArgumentError, ShapeError
@@ -206,7 +206,8 @@ def _repeat_traced(x: Array, ax: int, repeats: Array, total: int) -> Array:
     if repeats.size not in (1, n):
         raise ShapeError(f"repeat: expected one count, or one for each of {n}, got {repeats.size}")
     ends = Array(build.expand(reshape(repeats, -1)._node, (n,))).cumsum()
-    source = (ends[:, None] <= Array(build.iota(total))).sum(0, dtype="int32")
+    ended = Array(build.const(0, dtypes.int32, (total,))).at[ends].add(1, mode="drop")
+    source = ended.cumsum(dtype="int32")  # how many runs end at an element or before
     return array_operators.get_item(x, (slice(None),) * ax + (minimum(source, n - 1),))
 
 

@@ -85,9 +85,9 @@ def test_a_traced_permutation_is_the_eager_one(seed: int, n: int) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_vectors_that_are_shuffled_independently(axis: int) -> None:
-    x = jnp.arange(20 * 30).reshape(20, 30)
-    got = np.asarray(fnx.jit(lambda k: random.permutation(k, x, axis, True))(random.key(3)))
-    np.testing.assert_array_equal(np.sort(got, axis), np.asarray(x))
+    x = jnp.arange(600).reshape(20, 30)
+    got = np.asarray(random.permutation(random.key(3), x, axis, True))
+    np.testing.assert_array_equal(np.sort(got, axis), np.arange(600).reshape(20, 30))
     order = np.argsort(got, axis) if axis == 0 else np.argsort(got, axis).T
     assert len({tuple(o) for o in order.T.tolist()}) == order.shape[1]
 
