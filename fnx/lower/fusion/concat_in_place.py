@@ -51,11 +51,11 @@ def is_profitable(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool)
     return all(cost[s].reduces for s in node.src)
 
 
-def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost], copies: int = 1) -> bool:
+def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost], selections: int = 0) -> bool:
     """Whether a kernel that selects among the parts of a CONCAT wastes expensive work: it computes
     all parts for each element and uses one. In memory each part is only computed where it is
-    needed. A kernel that reads it at several indices cannot be split by part: it also selects for
-    each of these ``copies``.
+    needed. A kernel that cannot be split by part also loads all parts and selects one, for each of
+    so many ``selections``.
 
     >>> from fnx.core.ir import build, dtypes
     >>> from fnx.lower.fusion import cost
@@ -70,16 +70,17 @@ def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost], copies: int = 1)
     """
     weights = [costs[s].weight for s in node.src]
     unused = sum(weights) - max(weights)
-    selects = len(weights) - 1 if copies > 1 else 0
-    return not is_cheap(RecomputeCost((unused + selects) * max(copies, 1), frozenset()))
+    selects = 2 * (len(weights) - 1) if selections else 0
+    return not is_cheap(RecomputeCost((unused + selects) * max(selections, 1), frozenset()))
 
 
 def wastes_work(node: UOp, costs: Mapping[UOp, RecomputeCost],
                 uses: Mapping[Group, Collection[Tokens]], is_buffer: bool) -> bool:
     """Whether a CONCAT is expensive in the kernels that read it, or in the one that writes it."""
     copies = sum(map(len, uses.values()))
-    is_split = not is_buffer and copies == 1 and is_only_consumer(uses)
-    return not is_split and is_expensive(node, costs, copies)
+    if copies == 1 and (is_buffer or is_only_consumer(uses)):
+        return is_buffer and is_expensive(node, costs)
+    return is_expensive(node, costs, copies)
 
 
 def is_only_consumer(readers: Collection[Group]) -> bool:
@@ -96,7 +97,7 @@ def unsplittable_concats(groups: Iterable[Group],
     result or a reduction, so that these cannot be split by part. They get buffers of their own."""
     return frozenset([n for g in groups if not is_only_consumer((g,)) for n in g.inside
                       if n.op is ops.CONCAT and n not in {root for root, _ in g.roots}
-                      and is_expensive(n, costs)])
+                      and is_expensive(n, costs, 1)])
 
 
 def has_many_parts(node: UOp) -> bool:

@@ -37,7 +37,7 @@ from fnx.lower.analysis.canonicalize import with_stores
 
 VECTOR_ELEMENTS = 16         # elements of a part that fill a vector by themselves
 MIN_COLUMNS = 8           # columns for which one loop over all of them is as good
-MAX_COLUMNS = 256
+MAX_COLUMNS = 256     # without those of parts that get a loop
 MAX_WORK = 2400   # of all columns: compile time grows faster than the code
 MIN_OUTER = 64        # least iterations of the other loops
 TRANSPOSE_COST = 5        # instructions to transpose and write a vector of a column
@@ -57,7 +57,7 @@ def unroll_columns(kernel: UOp) -> UOp:
     short = _select_ranges(selecting[0], nodes) if selecting else []
     counts = [build.const_of(extent(r)) for r in short]
     count = math.prod(counts)
-    if not MIN_COLUMNS < count <= MAX_COLUMNS or \
+    if not MIN_COLUMNS < count <= MAX_COLUMNS * VECTOR_ELEMENTS or \
             any(_select_ranges(s, nodes) != short for s in selecting):
         return kernel
     truths = _evaluate_conditions(nodes, short)
@@ -68,7 +68,7 @@ def unroll_columns(kernel: UOp) -> UOp:
         mixed = _mix_loops_and_columns(kernel, selecting, short[0], truths)
         if mixed is not None:
             return mixed
-    if count >= VECTOR_ELEMENTS * _count_parts(nodes, short, truths):
+    if count > MAX_COLUMNS or count >= VECTOR_ELEMENTS * _count_parts(nodes, short, truths):
         return kernel
     if len(short) == 1 and len(kernel.src) == 1:
         split = _split_loops(kernel, short[0], truths)
@@ -118,7 +118,9 @@ def _mix_loops_and_columns(kernel: UOp, selecting: Sequence[UOp], r: UOp,
     prices = [(_loop_cost(work, n), _columns_cost(work, _reads_cost(stores, rows), n))
               for stores, work, (_, n) in zip(firsts, map(_values_cost, firsts), runs)]
     size = _block_size(build.const_of(extent(rows)))
-    if size is None or MIN_GAIN * sum(map(min, prices)) > min(map(sum, zip(*prices))):
+    columns = sum([n for (loop, column), (_, n) in zip(prices, runs) if column <= loop])
+    if size is None or columns > MAX_COLUMNS or \
+            MIN_GAIN * sum(map(min, prices)) > min(map(sum, zip(*prices))):
         return None
     ids = itertools.count(max(kernel.arg.order) + 1)
     blocks, along, across, *loops = [build.range_(n, next(ids)) for n in (

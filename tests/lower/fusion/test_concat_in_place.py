@@ -133,3 +133,19 @@ def test_a_stack_read_at_several_rows_is_written_first(read: Any) -> None:
     with override(device="interp"):
         want = fnx.jit(f)(x)
     np.testing.assert_allclose(fnx.jit(f)(x), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts,expected", [(2, 1), (7, 2)])
+def test_columns_of_many_parts_that_are_read_twice_are_in_memory(parts: int, expected: int) -> None:
+    """A kernel that reduces its columns would select among all parts at each element, and the
+    next one again."""
+    def f(x: Any, labels: Any) -> Any:
+        hot = fnx.nn.one_hot(labels, 100)
+        wide = jnp.concatenate([hot if k % 3 == 1 else x for k in range(parts)], 1)
+        return wide / (jnp.abs(wide).max(0) + 1)
+    x = np.linspace(-2, 3, 2000 * 50, dtype=np.float32).reshape(2000, 50)
+    labels = np.arange(2000, dtype=np.int32) * 7 % 103
+    assert len(kernels_of(f, x, labels)) == expected
+    hot = (labels[:, None] == np.arange(100)).astype(np.float32)
+    wide = np.concatenate([hot if k % 3 == 1 else x for k in range(parts)], 1)
+    np.testing.assert_allclose(fnx.jit(f)(x, labels), wide / (np.abs(wide).max(0) + 1), rtol=1e-6)

@@ -262,12 +262,13 @@ def test_wide_parts_of_many_neighbors_are_left_to_loops() -> None:
 
 
 @pytest.mark.cases(2)
-@pytest.mark.parametrize("rows", [64, 300, 2000])
-def test_loops_of_wide_parts_and_columns_share_blocks_of_rows(rows: int) -> None:
-    """[x, sin of 12 columns]: a loop copies the rows of x; each sine is a vector of 16 rows."""
+@pytest.mark.parametrize("rows,width", [(64, 50), (300, 50), (2000, 50), (512, 700)])
+def test_loops_of_wide_parts_and_columns_share_blocks_of_rows(rows: int, width: int) -> None:
+    """[x, sin of 12 columns]: a loop copies the rows of x, however wide; each sine is a vector of
+    16 rows."""
     def f(x: Any) -> Any:
         return jnp.concatenate([x, *[jnp.sin(x[:, k:k + 1]) for k in range(12)]], 1)
-    x = np.sin(np.arange(rows * 50, dtype="float32")).reshape(rows, 50)
+    x = np.sin(np.arange(rows * width, dtype="float32")).reshape(rows, width)
     lowering = lowered(f, x)
     kernel, = lowering.kernels
     lines = emit_program(kernel.node, Target("cpu")).src
