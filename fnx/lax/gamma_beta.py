@@ -201,18 +201,20 @@ def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
 
 
 def _iterate(step: Any, start: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Iterate ``step(i, *state) -> (mask of unconverged elements, state)`` to convergence.
+    """Iterate ``step(i, *state) -> (mask of unconverged elements, state)`` until each element has
+    converged, which then stays as it is: so each lane of a kernel runs a loop of its own.
 
     At most ``_MAX_STEPS`` steps are run.
     """
     def body(carry: Any) -> Any:
-        i, _, state = carry
+        i, active, state = carry
         unconverged, new_state = step(i, *state)
-        return i + 1, unconverged.any(), new_state
+        states = [jnp.where(active, new, old) for new, old in zip((i + 1, *new_state), (i, *state))]
+        return states[0], active & (unconverged & (i < _MAX_STEPS)), tuple(states[1:])
 
+    one = jnp.ones_like(start[0])
     final: Any = while_loop.while_loop(
-        lambda c: c[1] & (c[0] < _MAX_STEPS), body,
-        (asarray(np.float32(1)).astype(start[0].dtype), asarray(True), start), _MAX_STEPS)
+        lambda c: c[1].any(), body, (stop_gradient(one), one > 0, start), _MAX_STEPS)
     return tuple(final[2])
 
 

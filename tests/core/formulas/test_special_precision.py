@@ -190,3 +190,25 @@ def test_slopes_in_the_middle_and_fresnel_far_out() -> None:
     np.testing.assert_allclose(fnx.grad(special.ndtri)(0.5), (2 * np.pi) ** 0.5, 1e-6)
     np.testing.assert_allclose(special.fresnel(np.array([3e38, -3e38], "f4")),
                                [[0.5, -0.5]] * 2, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_inverse_of_ndtr_in_the_middle_and_in_the_tails(dtype: str) -> None:
+    p = np.array([1e-30, 1e-6, 0.02, 0.09999, 0.1, 0.3, 0.45, 0.4999, 0.499999, 0.500001, 0.62,
+                  0.9, 0.97, 0.99999]).astype(dtype)
+    with fnx.enable_x64(True), mpmath.workdps(40):
+        got = np.asarray(fnx.jit(special.ndtri)(p))
+        true = [float(-mpmath.sqrt(2) * mpmath.findroot(
+            lambda z, q=q: mpmath.erfc(z) - 2 * mpmath.mpf(float(q)),  # type: ignore[misc]
+            -float(g) / 2 ** 0.5)) for q, g in zip(p, got)]
+    np.testing.assert_allclose(got, true, 4 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("name", ["gammainc", "gammaincc", "betainc"])
+def test_each_element_of_an_incomplete_form_ends_its_own_loop(name: str) -> None:
+    """The slowest of all elements does not hold up the others: lanes of one kernel loop by
+    themselves."""
+    a, x = np.full(1000, 2.5, "f4"), np.linspace(0.01, 0.99, 1000, dtype="f4")
+    args = (a, a[::-1] + 1, x) if name == "betainc" else (a, 3 * x)
+    kernels = fnx.jit(getattr(special, name)).lower(*args).kernels
+    assert {k.name.split()[0] for k in kernels if k.loop} == {"map", "while_loop_body", "reduce"}
