@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
