@@ -118,8 +118,8 @@ def _mix_loops_and_columns(kernel: UOp, selecting: Sequence[UOp], r: UOp,
     prices = [(_loop_cost(work, n), _columns_cost(work, _reads_cost(stores, rows), n))
               for stores, work, (_, n) in zip(firsts, map(_values_cost, firsts), runs)]
     size = _block_size(build.const_of(extent(rows)))
-    columns = sum([n for (loop, column), (_, n) in zip(prices, runs) if column <= loop])
-    if size is None or columns > MAX_COLUMNS or \
+    unrolled = sum([n for (loop, column), (_, n) in zip(prices, runs) if column <= loop])
+    if size is None or unrolled > MAX_COLUMNS or \
             MIN_GAIN * sum(map(min, prices)) > min(map(sum, zip(*prices))):
         return None
     ids = itertools.count(max(kernel.arg.order) + 1)
