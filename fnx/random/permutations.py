@@ -16,12 +16,15 @@ from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.dimensions import Dim
 from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import lazy_import
 from fnx.lax.sorting import top_k
-from fnx.numpy import cumsum, log, searchsorted
-from fnx.numpy.sorting import sort_along
+from fnx.numpy import cumsum, log
 from fnx.random.inverse_cdf import gumbel
 from fnx.random.keys import random_uint32, single_key_words, split_words
 from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform
+
+histograms = lazy_import("fnx.numpy.histograms")
+sorting = lazy_import("fnx.numpy.sorting")
 
 __all__ = ["choice", "permutation"]
 
@@ -84,7 +87,7 @@ def _shuffle(words: tuple[UOp, UOp], x: UOp, axis: int) -> UOp:
     unlikely."""
     for _ in range(sum([math.prod(x.shape) > most for most in _MOST_BY_ROUNDS])):
         words, fresh = split_words(words)
-        x, = sort_along([random_uint32(fresh, x.shape).node, x], axis, 1, (1,))
+        x, = sorting.sort_along([random_uint32(fresh, x.shape).node, x], axis, 1, (1,))
     return x
 
 
@@ -152,4 +155,5 @@ def _weighted_indices(key: Any, p: Any, n: int, size: Shape, replace: bool) -> A
         return top_k(noisy, math.prod(size))[1].reshape(size)
     cdf = cumsum(weights)
     targets = cdf[-1] * (1 - uniform(key, size, cdf.dtype))
-    return searchsorted(cdf, targets)
+    index: Array = histograms.searchsorted(cdf, targets)
+    return index
