@@ -22,6 +22,10 @@ PLACES, ROWS = 5, 4
 SCHEDULES: tuple[Any, ...] = (
     None, [k.vectorize("row")], [k.unroll("row")], [k.split("row", 2), k.vectorize("rowi")],
     [k.split("row", 2), k.unroll("rowi")], [k.parallel("row")])
+if MACHINE != "cpu":  # groups and threads instead of workers and lanes
+    SCHEDULES = (
+        None, [k.grid("row")], [k.split("row", 2), k.grid("rowo"), k.unroll("rowi")],
+        [k.split("row", 2), k.grid("rowo"), k.thread("rowi")])
 
 
 class Row:
