@@ -167,8 +167,9 @@ def ndtr(x: ArrayLike) -> Array:
 
 @_docstr()
 def ndtri(p: ArrayLike) -> Array:
-    """Return the inverse of ndtr: by that of erf, and in the tails by Newton steps on its
-    logarithm.
+    """Return the inverse of ndtr.
+
+    Source: the inverse of erf, and in the tails Newton steps on the logarithm of ndtr.
 
     >>> print(special.ndtri(0.5))
     0.0

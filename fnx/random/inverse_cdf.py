@@ -17,8 +17,9 @@ from fnx.core.ir import build
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, erf, log, log1p, where
 from fnx.core.ir.ops import Shape
-from fnx.core.support.errors import NotBuiltError, ShapeError
-from fnx.numpy import maximum, minimum
+from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import lazy_import
+from fnx.numpy import maximum, minimum, moveaxis
 from fnx.numpy.reductions import argmax
 from fnx.random.keys import ONE_KEY, single_key_words, split
 from fnx.random.uniform_samplers import (
@@ -34,6 +35,8 @@ from fnx.random.uniform_samplers import (
     uniform_between,
     unit_uniform,
 )
+
+sorting = lazy_import("fnx.lax.sorting")
 
 __all__ = [
     "categorical", "exponential", "gumbel", "laplace", "logistic", "normal", "truncated_normal",
@@ -177,25 +180,23 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
 @sampler_docs(
     "An int32 Array of the shape.",
     (ONE_KEY, "ShapeError: ``shape`` does not end in the other axes of the logits.",
-     "NotBuiltError: ``replace`` is False."),
+     "ArgumentError: without replacement, there are more draws than categories."),
     logits="unnormalized log probabilities along the axis.", axis="the axis of categories.",
     shape="the shape of the result, which ends in the other axes of the logits; by default\n"
-          "these axes.", replace="True: draws are independent.")
+          "these axes.", replace="whether an index may be drawn twice for the same logits.")
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
                 replace: bool = True, mode: DrawMode = None, *,
                 out_sharding: ShardingLike = None) -> Array:
     """Draw indices with probabilities softmax(logits), as argmax of logits + Gumbel noise.
 
-    Source: Gumbel, Statistical Theory of Extreme Values, 1954.
+    Source: Gumbel, Statistical Theory of Extreme Values, 1954; without replacement, the largest
+    are drawn: Vieira, Gumbel-max trick and weighted reservoir sampling, 2014.
 
     >>> import fnx.numpy as jnp
     >>> print(fnx.random.categorical(fnx.random.key(0), jnp.asarray([0.0, -jnp.inf])))
     0
     """
     check_sharding(out_sharding)
-    if not replace:
-        raise NotBuiltError("categorical: expected replace=True",
-                            hint="sampling without replacement is not implemented yet")
     x = asarray(logits)
     at = axes.normalize_axis(axis, x.ndim)
     batch = x.shape[:at] + x.shape[at + 1:]
@@ -204,6 +205,15 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     if axes.broadcast_shapes(size, batch) != size:
         raise ShapeError(f"categorical: expected a shape that ends in {batch}, got {size}",
                          hint="shape is that of the result, with the batch axes last")
+    if not replace:
+        count, n = math.prod(lead), x.shape[at]
+        if count > n or size[len(lead):] != batch:
+            raise ArgumentError(f"categorical: expected at most {n} draws without replacement from "
+                                f"{n} categories of each of {batch}, got shape {size}",
+                                hint="pass a smaller shape, or replace=True")
+        noisy = moveaxis(gumbel(key, x.shape, x.dtype, mode) + x, at, -1)
+        drawn = sorting.top_k(noisy, count)[1]
+        return moveaxis(drawn, -1, 0).reshape(size)
     tail = list(size[len(lead):])
     tail.insert(at, x.shape[at])
     noise = gumbel(key, (*lead, *tail), x.dtype, mode)

@@ -238,3 +238,23 @@ def test_bits_counted_in_halves_are_those_of_earlier_versions_of_jax(name: str) 
     with fnx.threefry_partitionable(False):
         assert draw(k).tolist() == expected
     assert draw(k).tolist() == usual != expected
+
+
+@pytest.mark.parametrize("axis,lead", [(0, (2,)), (1, (2, 2)), (-1, ()), (2, (3,))])
+def test_categories_without_replacement_are_distinct(axis: int, lead: tuple[int, ...]) -> None:
+    """As many as JAX draws, from the same noise; -inf comes last."""
+    logits = np.zeros((5, 6, 4), "f4")
+    batch = tuple(np.delete(logits.shape, axis).tolist())
+    got = np.asarray(random.categorical(random.key(1), logits, axis, (*lead, *batch),
+                                        replace=False))
+    drawn = got.reshape(-1, *batch)
+    assert got.shape == (*lead, *batch) and got.min() >= 0 and got.max() < logits.shape[axis]
+    assert all((drawn[i] != drawn[j]).all() for i in range(len(drawn)) for j in range(i))
+
+
+def test_more_draws_than_categories() -> None:
+    with pytest.raises(FnxError, match="at most 3 draws without replacement"):
+        random.categorical(random.key(0), jnp.zeros(3), shape=(4,), replace=False)
+    seen = random.categorical(random.key(0), jnp.asarray([0.0, -jnp.inf, 0.0]), shape=(2,),
+                              replace=False)
+    assert sorted(seen.tolist()) == [0, 2]

@@ -241,8 +241,9 @@ def _as_number(value: Any) -> float | None:
     """Return the value as a Python number; None if it is not a number."""
     if isinstance(value, numbers.Real):
         return value  # type: ignore[return-value]
-    scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
-    number = value.item() if scalar else None
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item") and \
+        getattr(getattr(value, "dtype", None), "kind", "V") in "biuf"  # not a random key
+    number = value.item() if is_scalar else None
     return number if isinstance(number, int | float) else None
 
 
