@@ -24,7 +24,7 @@ import fnx.numpy as jnp
 from fnx.as_jax.linear_util import WrappedFun
 from fnx.core.array import tree
 from fnx.core.array.abstract_values import ShapedArray, Tracer, get_aval
-from fnx.core.array.api_boundary import asarray
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.axes import normalize_shape
@@ -136,6 +136,7 @@ def apply_primitive(prim: Any, *args: Any, **params: Any) -> Any:
     return jit(lambda *xs: prim.bind(*xs, **params))(*args)
 
 
+@public_api
 def convert_element_type(operand: Any, new_dtype: Any = None, weak_type: bool = False,
                          sharding: Any = None) -> Array:
     """Convert an array to a dtype; None: its own.
