@@ -63,7 +63,7 @@ def block_rows(kernel: UOp, target: Target) -> UOp:
     rows = min(ROW_BLOCK, target.l1 // WAYS * (WAYS // 2) // nbytes)
     if rows < 2 or extent(row) < 2 * rows:
         return kernel
-    blocks = _Blocks(kernel, closers, row, rows)
+    blocks = _Blocks(kernel, _stages_first(closers), row, rows)
     blocked = blocks.kernel()
     lanes = LoopPlan(blocked, target).vector_ranges()
     return kernel if any(bound_ranges(n)[0] in lanes for n in blocks.stages.values()) else blocked
@@ -97,6 +97,17 @@ def _row_range(kernel: UOp, nodes: Sequence[UOp], closers: Sequence[UOp], target
     is_short = all(lanes // 2 < n <= SHORT_ROW_VECTORS * lanes for n in lengths)
     is_worth_code = volume(free) * max(lengths) >= MIN_LONG_CODE_ELEMENTS
     return row if work and is_short and is_worth_code else None
+
+
+def _stages_first(closers: Sequence[UOp]) -> list[UOp]:
+    """Return reductions and stages, what each depends on before it, and stages as early as they can
+    be: what one loop reduces and stages is computed once then, for the stage."""
+    needed = {c: {n for n in toposort(c.src[:1]) if n.op in _CLOSERS} for c in closers}
+    ordered: dict[UOp, None] = {}
+    while len(ordered) < len(closers):
+        ready = [c for c in closers if c not in ordered and needed[c] <= ordered.keys()]
+        ordered[next((c for c in ready if c.op is ops.STAGE), ready[0])] = None
+    return [*ordered]
 
 
 class _Blocks:

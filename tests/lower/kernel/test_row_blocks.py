@@ -43,6 +43,7 @@ PROGRAMS: dict[str, Program] = {
     "derivative": lambda x: fnx.grad(lambda x: (nn.softmax(x) ** 2).sum())(x),
     "second derivative": lambda x: fnx.grad(lambda x: fnx.grad(
         lambda x: (nn.log_softmax(x) ** 2).sum())(x)[..., 0].sum())(x),
+    "norm of a residual mean": lambda x: norm(jnp.sin(x) + jnp.sin(x).mean(-1, keepdims=True)),
     "cross entropy": lambda x: fnx.value_and_grad(
         lambda x: -nn.log_softmax(x)[..., 0].mean())(x),
 }
@@ -82,6 +83,14 @@ def blocks(f: Program, *shape: int) -> list[int]:
 def test_short_rows_are_in_blocks(name: str, rows: int) -> None:
     stages = blocks(PROGRAMS[name], rows, 64)
     assert len(stages) == 2 and len(set(stages)) == 1 and 8 < stages[0] <= 16
+
+
+def test_what_is_reduced_and_staged_is_computed_once() -> None:
+    *_, kernel = tiled_kernels(fnx.jit(PROGRAMS["norm of a residual mean"]).lower(
+        jnp.ones((300, 128))).simplified, AVX512)
+    nodes = toposort(kernel.src)
+    assert len([n for n in nodes if n.op is ops.SIN]) == 1
+    assert len([n for n in nodes if n.op is ops.STAGE]) > 3
 
 
 def test_what_gains_nothing_is_not() -> None:
