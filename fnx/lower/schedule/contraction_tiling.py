@@ -209,7 +209,7 @@ class ContractionTiling:
         the few columns of the right one, packed along it, take fewer cycles than tiles."""
         matmul = self.matmul
         if self.unit is not None or matmul.batch or len(matmul.summed) != 1 or \
-                not is_plain(matmul.left) or not is_plain(matmul.right):
+                not is_plain(matmul.left):
             return None
         packing = self._prices.packing(matmul.right, self.column, self.width, self.width)
         return matmul.summed[0] if count_contiguous(matmul.left, matmul.summed) and \

@@ -369,3 +369,18 @@ def test_few_rows_pass_once_over_a_large_right_factor(
     assert height in unrolled, unrolled
     assert shape[0] < 1024 or height < 9 or len(kernels) > 1
     np.testing.assert_allclose(f(a, b), a.astype(np.float64) @ b, atol=1e-3)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_few_columns_are_dot_products_also_where_the_factor_is_computed(computed: bool) -> None:
+    """It is computed once, along the sum: lanes along four columns would be idle."""
+    draw = np.random.default_rng(5)
+    a, b = (draw.standard_normal(s).astype(np.float32) for s in ((300, 512), (512, 4)))
+    f = fnx.jit((lambda a, b: a @ (b * b + b)) if computed else (lambda a, b: a @ b))
+    pack, product = tiled_kernels(f.lower(a, b).simplified, AVX512)
+    assert "pack" in pack.arg.name
+    lanes = {r for n in toposort(product.src) if n.op is ops.REDUCE
+             for r in n.src[1:] if r.arg.kind == "VEC"}
+    assert len(lanes) == 1
+    want = a.astype(np.float64) @ ((b * b + b) if computed else b)
+    np.testing.assert_allclose(f(a, b), want, atol=1e-3)
