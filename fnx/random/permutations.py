@@ -152,8 +152,9 @@ def _weighted_indices(key: Any, p: Any, n: int, size: Shape, replace: bool) -> A
         weights = weights.astype(dtypes.inexact(weights._dtype).np)
     if not replace:
         noisy = gumbel(key, (n,), weights.dtype) + log(weights)
-        return top_k(noisy, math.prod(size))[1].reshape(size)
+        index: Array = top_k(noisy, math.prod(size))[1].reshape(size)
+        return index.astype(convert.default_int().np)
     cdf = cumsum(weights)
     targets = cdf[-1] * (1 - uniform(key, size, cdf.dtype))
-    index: Array = histograms.searchsorted(cdf, targets)
-    return index
+    index = histograms.searchsorted(cdf, targets)
+    return index.astype(convert.default_int().np)

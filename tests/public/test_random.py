@@ -258,3 +258,13 @@ def test_more_draws_than_categories() -> None:
     seen = random.categorical(random.key(0), jnp.asarray([0.0, -jnp.inf, 0.0]), shape=(2,),
                               replace=False)
     assert sorted(seen.tolist()) == [0, 2]
+
+
+@pytest.mark.parametrize("x64,dtype", [(False, "int32"), (True, "int64")])
+def test_choices_of_numbers_are_of_the_default_int_type(x64: bool, dtype: str) -> None:
+    with fnx.enable_x64(x64):
+        p = jnp.ones(10) / 10
+        for replace in (True, False):
+            for weights in (None, p):
+                drawn = random.choice(random.key(0), 10, (3,), replace, weights)
+                assert drawn.dtype == dtype, (replace, weights is None)
