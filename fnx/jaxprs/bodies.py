@@ -27,10 +27,10 @@ from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.uop import Composite, UOp, set_composite
 from fnx.core.scope import scope
-from fnx.core.tracing.trace import SignatureNames
 from fnx.jaxprs import evaluate, op_rows
 from fnx.jaxprs.callbacks import callback_view
 from fnx.jaxprs.primitive import built_in, define
+from fnx.jaxprs.signature_names import recorded_names
 from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, aval_of
 from fnx.jaxprs.templates import View
 from fnx.jaxprs.view import function_to_jaxpr
@@ -68,8 +68,9 @@ def _closed(fn: UOp, params: Sequence[UOp], traced_for: str = "jit") -> ClosedJa
         memos[key] = ClosedJaxpr(function_to_jaxpr(fn, params), ())
         memos[key].jaxpr.debug_info.traced_for = traced_for
     closed: ClosedJaxpr = memos[key]
-    if SignatureNames in memos:
-        closed.jaxpr.debug_info.set_names(memos[SignatureNames])
+    names = recorded_names(fn)
+    if names is not None:
+        closed.jaxpr.debug_info.set_names(names)
     return closed
 
 
@@ -103,7 +104,7 @@ def _call(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
                      "differentiated": False,
                      "policy": None if policy.kind == "nothing" else policy})
     n = len(op.operands)
-    names = memos_of(body).get(SignatureNames)
+    names = recorded_names(body)
     donated = () if names is None else names.donated
     return View(built_in("jit"), op.operands, {
         "jaxpr": closed, "in_shardings": (), "out_shardings": (), "in_layouts": (None,) * n,

@@ -18,8 +18,9 @@ from fnx.core.support.process import lazy_import
 from fnx.core.tracing.reference_log import ReferenceLog
 from fnx.core.tracing.references import AbstractRef, Ref, new_ref
 from fnx.core.tracing.state import StateUsedError, values_of
-from fnx.core.tracing.trace import ClosedFunction, TracedFunction, signature_names
+from fnx.core.tracing.trace import ClosedFunction, TracedFunction
 from fnx.jaxprs import evaluate
+from fnx.jaxprs.signature_names import signature_names
 from fnx.jaxprs.syntax import ClosedJaxpr
 from fnx.jaxprs.view import function_to_jaxpr, graph_to_jaxpr, is_handle
 from fnx.transforms.abstract_eval import trace_function

@@ -20,7 +20,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, Location
 from fnx.core.support.process import lazy_import
-from fnx.core.tracing.trace import SignatureNames
+from fnx.jaxprs.signature_names import SignatureNames
 
 if TYPE_CHECKING:
     from fnx.jaxprs.primitive import Primitive
@@ -39,33 +39,24 @@ class Effect:
 class HostEffect(Effect):
     """The effect of calling Python: printing, or a callback."""
 
+    def __str__(self) -> str:
+        return type(self).__name__.removesuffix("Effect")
+
 
 class DebugEffect(HostEffect):
     """The effect of ``debug.print`` and ``debug.callback``."""
-
-    def __str__(self) -> str:
-        return "Debug"
 
 
 class OrderedDebugEffect(HostEffect):
     """That of such calls with ``ordered=True``."""
 
-    def __str__(self) -> str:
-        return "OrderedDebug"
-
 
 class IOEffect(HostEffect):
     """The effect of ``io_callback``."""
 
-    def __str__(self) -> str:
-        return "IO"
-
 
 class OrderedIOEffect(HostEffect):
     """That of such calls with ``ordered=True``."""
-
-    def __str__(self) -> str:
-        return "OrderedIO"
 
 
 HOST_EFFECT = HostEffect()

@@ -26,7 +26,7 @@ from fnx.core.array.placement import (
     placement_of,
     requested_device,
 )
-from fnx.core.ir.cache import WeakMemo, clear_hooks, memos_of
+from fnx.core.ir.cache import WeakMemo, clear_hooks
 from fnx.core.ir.ops import PARAM
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
@@ -35,7 +35,7 @@ from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, RetracedError, user_location
 from fnx.core.support.process import lazy_import
 from fnx.core.tracing.state import StateUsedError
-from fnx.core.tracing.trace import ClosedFunction, SignatureNames, signature_names, trace
+from fnx.core.tracing.trace import ClosedFunction, trace
 from fnx.transforms.dispatch.captures import Captures
 from fnx.transforms.dispatch.executable import CachedTrace, Executable, ExecutableCache
 from fnx.transforms.dispatch.fastpath import (
@@ -98,6 +98,7 @@ global_page = lazy_import("fnx.transforms.page.global_page")
 inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
 memory_use = lazy_import("fnx.transforms.dispatch.memory_use")
 pipeline = lazy_import("fnx.lower.pipeline")
+signature_names = lazy_import("fnx.jaxprs.signature_names")
 specialized_call = lazy_import("fnx.transforms.dispatch.specialized_call")
 stages = lazy_import("fnx.transforms.stages")
 stateful_calls = lazy_import("fnx.transforms.dispatch.stateful_calls")
@@ -208,9 +209,10 @@ class Jitted(Transformed[P, R_co]):
         captures, replay, _ = self._find_trace(key, args, kwargs)
         if tracing:
             if scope.is_within("make_jaxpr"):
-                memos_of(replay.closed.function)[SignatureNames] = signature_names(
-                    self._f, key.in_tree, replay.closed.out_tree, _nonstatic(key, len(args)),
-                    self._donated(key, len(args)))
+                signature_names.record_names(
+                    replay.closed.function, signature_names.signature_names(
+                        self._f, key.in_tree, replay.closed.out_tree, _nonstatic(key, len(args)),
+                        self._donated(key, len(args))))
             return replay.closed.inline(arrays) if self._inline else replay.closed.call(arrays)
         if None in replay.storages:  # outside of all traces a leaf has no storage: raise
             for node in replay.closed.captures:

@@ -68,16 +68,11 @@ class _CurrentLocation(threading.local):
     loc: Location | None = None
 
     def set_from(self, node: UOp, derivative: Any = None) -> None:
-        """Give the nodes made next the source lines of this node, or of its derivative by the walk
-        ``derivative``."""
-        locs = node.locs
-        if locs:
-            if len(locs) == 1:
-                self.loc = locs[0] if derivative is None else DerivativeLocation(
-                    locs[0], derivative.kind)
-            else:
-                self.loc = _AmbiguousLocation(locs if derivative is None else tuple(
-                    [DerivativeLocation(loc, derivative.kind) for loc in locs]))
+        """Give the nodes made next the lines of this node, or of its derivative by a walk."""
+        if node.locs:
+            locs = node.locs if derivative is None else tuple(
+                [DerivativeLocation(loc, derivative.kind) for loc in node.locs])
+            self.loc = locs[0] if len(locs) == 1 else _AmbiguousLocation(locs)
             if recording.recorder is not None:
                 self.loc = recording.recorder.derived_location(node.locs, derivative) or self.loc
 
@@ -106,18 +101,16 @@ class CallLocation(tuple[str, int]):
     __hash__ = tuple.__hash__
 
 
-_REVERSED = re.compile(r"(?<!transpose\()jvp\((.*?)\)(?=\)*$)")
-
-
 class DerivativeLocation(CallLocation):
     """The line of a node, as location of what its derivative consists of; equal to the line."""
 
+    _forward = re.compile(r"(?<!transpose\()jvp\((.*?)\)(?=\)*$)")
+
     def __new__(cls, loc: Location, walk: str = "") -> DerivativeLocation:
         line = super().__new__(cls, loc)
-        line.function = getattr(loc, "function", "")
-        line.names = getattr(loc, "names", ())
+        line.function, line.names = getattr(loc, "function", ""), getattr(loc, "names", ())
         if line.names and walk == "derivative":
-            line.names = tuple([_REVERSED.sub(r"transpose(jvp(\1))", name) for name in line.names])
+            line.names = tuple([cls._forward.sub(r"transpose(jvp(\1))", n) for n in line.names])
         return line
 
 

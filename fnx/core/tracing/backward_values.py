@@ -50,16 +50,7 @@ class BackwardValue(State):
         return self.owner.aval
 
     def merge(self, before: Any, rows: Any, batched: Sequence[bool]) -> Any:
-        """Raise: the batch elements have no order in which they would write.
-
-        Args:
-            before: the value before.
-            rows: the values after, with a batch axis.
-            batched: whether they differ.
-
-        Raises:
-            ArgumentError: always.
-        """
+        """Raise: the batch elements have no order in which they would write."""
         raise ArgumentError(f"expected a vmapped function without backward rules that use a "
                             f"reference from outside, got a {self.owner.aval}",
                             hint="write vmap(grad(f)) with a reference that is mapped, too")

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from fnx.core.array import tree
 from fnx.core.array.abstract_values import AbstractValue
 from fnx.core.array.array import Array
+from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.ir.ops import Shape
 from fnx.core.scope import scope
 from fnx.core.support.errors import LeakedTracerError
@@ -202,3 +203,20 @@ def watch(watcher: Watcher) -> Iterator[None]:
         yield
     finally:
         watchers.remove(watcher)
+
+
+class StateNumber:
+    """A state among arguments or saved values, by its number among those of a call; a pytree
+    without leaves."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StateNumber) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash((StateNumber, self.number))
+
+
+register_pytree_node(StateNumber, lambda x: ((), x.number), lambda number, _: StateNumber(number))

@@ -231,40 +231,6 @@ def _add_arguments(error: TracedValueError, f: Callable[..., Any], in_tree: tree
         error.hint = error.hint.replace(f"; or {error.static}", ending)
 
 
-class SignatureNames(Record):
-    """What jaxprs say of a function for a signature.
-
-    Attributes:
-        source: its name and line.
-        arguments: the names of its arguments.
-        results: the paths of its results.
-        donated: the numbers of the arguments that are donated.
-    """
-
-    source: str
-    arguments: tuple[str, ...]
-    results: tuple[str, ...]
-    donated: tuple[int, ...]
-
-
-def signature_names(f: Callable[..., Any], in_tree: tree.TreeDef, out_tree: tree.TreeDef,
-                    positions: Sequence[int], donated: Sequence[int] = ()) -> SignatureNames:
-    """Return the names of a function for a signature; ``positions`` as of ``argument_name``.
-
-    >>> def double(x): return 2 * x
-    >>> structure = tree.structure(((1,), {}))
-    >>> signature_names(double, structure, tree.structure(1), [0]).arguments
-    ('x',)
-    """
-    code = getattr(f, "__code__", None)
-    where = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
-    return SignatureNames(
-        f"{function_name(f)}{where}",
-        tuple([argument_name(f, path, positions) for path in tree.paths(in_tree)]),
-        tuple(["result" + tree.keystr(path) for path in tree.paths(out_tree)]),
-        tuple(donated))
-
-
 def argument_name(f: Callable[..., Any], path: Sequence[Any],
                   positions: Sequence[int] | None = None) -> str:
     """Return the name of a leaf of (args, kwargs) of a function by its path.

@@ -17,7 +17,14 @@ from fnx.core.array import tree
 from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.tracing.backward_values import BackwardValue, decode, encode
 from fnx.core.tracing.references import Ref, RowRef
-from fnx.core.tracing.state import Lift, State, StateUsedError, show_to_watchers, values_of
+from fnx.core.tracing.state import (
+    Lift,
+    State,
+    StateNumber,
+    StateUsedError,
+    show_to_watchers,
+    values_of,
+)
 from fnx.core.tracing.trace import function_name
 
 
@@ -28,22 +35,8 @@ class _HiddenRow:
         self.number, self.row = number, row
 
 
-class _HiddenState:
-    """A state by its number; a pytree without leaves."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _HiddenState) and self.number == other.number
-
-    def __hash__(self) -> int:
-        return hash((_HiddenState, self.number))
-
-
 register_pytree_node(_HiddenRow, lambda x: ((x.row,), x.number),
                      lambda number, rows: _HiddenRow(number, rows[0]))
-register_pytree_node(_HiddenState, lambda x: ((), x.number), lambda number, _: _HiddenState(number))
 
 
 def hide_states(values: Any, states: Sequence[State]) -> Any:
@@ -58,7 +51,7 @@ def hide_states(values: Any, states: Sequence[State]) -> Any:
         if x.lifted not in states:
             raise StateUsedError(x.lifted)
         number = list(states).index(x.lifted)
-        return _HiddenRow(number, x.number) if isinstance(x, RowRef) else _HiddenState(number)
+        return _HiddenRow(number, x.number) if isinstance(x, RowRef) else StateNumber(number)
     return tree.map(one, values)
 
 
@@ -68,8 +61,8 @@ def _shown(values: Any, states: Sequence[State]) -> Any:
             of = states[x.number]
             assert isinstance(of, Ref)
             return RowRef(of, x.row)
-        return states[x.number] if isinstance(x, _HiddenState) else x
-    return tree.map(one, values, is_leaf=lambda x: isinstance(x, _HiddenState | _HiddenRow))
+        return states[x.number] if isinstance(x, StateNumber) else x
+    return tree.map(one, values, is_leaf=lambda x: isinstance(x, StateNumber | _HiddenRow))
 
 
 def on_values(f: Callable[..., Any], lifted: Lift) -> Callable[..., tuple[Any, list[Any]]]:

@@ -15,7 +15,7 @@ from fnx.core.array.pytree_registry import register_pytree_node
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError
 from fnx.core.tracing.backward_values import InnerReferenceError
-from fnx.core.tracing.state import Lift, State, StateUsedError
+from fnx.core.tracing.state import Lift, State, StateNumber, StateUsedError
 from fnx.core.tracing.trace import function_name
 from fnx.transforms.dispatch.signature import leaf_path, parameters_of
 
@@ -64,22 +64,6 @@ def values_of_references(arguments: Any, mapped: Sequence[bool] | None = None,
     return (structure.unflatten(leaves) if references else arguments), references
 
 
-class _Bound:
-    """A reference among the arguments of a call, by its number; a pytree without leaves."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Bound) and self.number == other.number
-
-    def __hash__(self) -> int:
-        return hash((_Bound, self.number))
-
-
-register_pytree_node(_Bound, lambda x: ((), x.number), lambda number, _: _Bound(number))
-
-
 def bound(f: Callable[..., Any], arguments: Any) -> tuple[Callable[..., Any], Any]:
     """Return a function that has the references among some arguments from outside, and the other
     arguments."""
@@ -89,12 +73,12 @@ def bound(f: Callable[..., Any], arguments: Any) -> tuple[Callable[..., Any], An
         if not isinstance(x, State):
             return x
         references.append(x)
-        return _Bound(len(references) - 1)
+        return StateNumber(len(references) - 1)
 
     @functools.wraps(f)
     def g(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tree.map(lambda x: references[x.number] if isinstance(x, _Bound) else x,
-                                (args, kwargs), is_leaf=lambda x: isinstance(x, _Bound))
+        args, kwargs = tree.map(lambda x: references[x.number] if isinstance(x, StateNumber) else x,
+                                (args, kwargs), is_leaf=lambda x: isinstance(x, StateNumber))
         return f(*args, **kwargs)
     return g, tree.map(bind, arguments)
 
