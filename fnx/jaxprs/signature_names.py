@@ -9,7 +9,7 @@ from fnx.core.array import tree
 from fnx.core.ir.cache import memos_of
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
-from fnx.core.tracing.trace import argument_name, function_name
+from fnx.core.tracing.trace import ClosedFunction, argument_name, function_name
 
 
 class SignatureNames(Record):
@@ -47,9 +47,11 @@ def signature_names(f: Callable[..., Any], in_tree: tree.TreeDef, out_tree: tree
         tuple(donated))
 
 
-def record_names(body: UOp, names: SignatureNames) -> None:
+def record_names(closed: ClosedFunction, f: Callable[..., Any], in_tree: tree.TreeDef,
+                 positions: Sequence[int], donated: Sequence[int]) -> None:
     """Record the names of the function that a body was traced from, for jaxprs of its callers."""
-    memos_of(body)[SignatureNames] = names
+    memos_of(closed.function)[SignatureNames] = signature_names(f, in_tree, closed.out_tree,
+                                                                positions, donated)
 
 
 def recorded_names(body: UOp) -> SignatureNames | None:

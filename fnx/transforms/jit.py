@@ -32,7 +32,7 @@ from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.core.support import events
 from fnx.core.support.config import config
-from fnx.core.support.errors import ArgumentError, RetracedError, user_location
+from fnx.core.support.errors import RetracedError, user_location
 from fnx.core.support.process import lazy_import
 from fnx.core.tracing.state import StateUsedError
 from fnx.core.tracing.trace import ClosedFunction, trace
@@ -55,9 +55,9 @@ from fnx.transforms.dispatch.signature import (
     argnums_and_names,
     as_tuple,
     check_compiler_options,
+    check_static_or_donated,
     device_of_call,
-    leaf_labels,
-    positions,
+    nonstatic,
 )
 from fnx.transforms.dispatch.trace_cache import (
     MAX_SIGNATURES,
@@ -74,36 +74,22 @@ from fnx.transforms.dispatch.trace_cache import (
 )
 from fnx.transforms.link import (
     copy_result_to,
-    device_limits,
     get_device,
     link,
-    preprocess,
-    search_schedules,
-    target_of,
 )
 from fnx.transforms.transformed import Transformed, annotate_error, register_lower
 
 if TYPE_CHECKING:
     from fnx.transforms.dispatch.bounded_lengths import BoundedTraces
     from fnx.transforms.dispatch.memory_use import MemoryUse
-    from fnx.transforms.dispatch.specialized_call import SpecializedCall
     from fnx.transforms.inspect.lowering import Lowering
-    from fnx.transforms.stages import Compiled, TracedCall
-    from fnx.transforms.stateful_stages import StatefulStages
+    from fnx.transforms.stages import TracedCall
 
 bounded_lengths = lazy_import("fnx.transforms.dispatch.bounded_lengths")
-jaxprs = lazy_import("fnx.jaxprs.make")
-stablehlo_text = lazy_import("fnx.jaxprs.stablehlo_text")
 global_page = lazy_import("fnx.transforms.page.global_page")
-inspect_lowering = lazy_import("fnx.transforms.inspect.lowering")
-memory_use = lazy_import("fnx.transforms.dispatch.memory_use")
-pipeline = lazy_import("fnx.lower.pipeline")
+jit_stages = lazy_import("fnx.transforms.jit_stages")
 signature_names = lazy_import("fnx.jaxprs.signature_names")
-specialized_call = lazy_import("fnx.transforms.dispatch.specialized_call")
-stages = lazy_import("fnx.transforms.stages")
 stateful_calls = lazy_import("fnx.transforms.dispatch.stateful_calls")
-stateful_stages = lazy_import("fnx.transforms.stateful_stages")
-timeline = lazy_import("fnx.transforms.inspect.timeline")
 
 MAX_LAUNCHERS = 2       # tried in turn; if there are more, by the kind of the arguments
 MAX_NATIVE = 8          # records for native calls, which run no Python
@@ -114,12 +100,6 @@ ArgNames: TypeAlias = str | Sequence[str] | None
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-def _nonstatic(key: CallKey, n: int) -> list[int]:
-    """Return the positions of the arguments, of n, that are not static."""
-    static = {name for name, _ in key.statics}
-    return [i for i in range(n) if i not in static]
 
 
 # ---- calls --------------------------------------------------------------------------------------
@@ -143,12 +123,8 @@ class Jitted(Transformed[P, R_co]):
                  keep_unused: bool = False) -> None:
         options = {k: v for k, v in (("device", device), ("inline", inline), ("dynamic", dynamic),
                                      ("keep_unused", keep_unused)) if v}
-        both = (*sorted({*static_argnums} & {*donate_argnums}),
-                *sorted({*static_argnames} & {*donate_argnames}))
-        if both:
-            raise ArgumentError(f"jit: expected arguments that are static or donated, got both for "
-                                f"{', '.join(map(str, both))}",
-                                hint="a static argument has no memory: leave it out of donate_*")
+        check_static_or_donated((*static_argnums, *static_argnames),
+                                (*donate_argnums, *donate_argnames))
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
                          donate_argnums=donate_argnums, donate_argnames=donate_argnames, **options)
         self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
@@ -209,10 +185,8 @@ class Jitted(Transformed[P, R_co]):
         captures, replay, _ = self._find_trace(key, args, kwargs)
         if tracing:
             if scope.is_within("make_jaxpr"):
-                signature_names.record_names(
-                    replay.closed.function, signature_names.signature_names(
-                        self._f, key.in_tree, replay.closed.out_tree, _nonstatic(key, len(args)),
-                        self._donated(key, len(args))))
+                signature_names.record_names(replay.closed, self._f, key.in_tree, nonstatic(
+                    key, len(args)), self._donated(key, len(args)))
             return replay.closed.inline(arrays) if self._inline else replay.closed.call(arrays)
         if None in replay.storages:  # outside of all traces a leaf has no storage: raise
             for node in replay.closed.captures:
@@ -302,7 +276,8 @@ class Jitted(Transformed[P, R_co]):
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
                                                    self._device or key.device, replay.lines)
         if config.viz:
-            global_page.add_function((self._name, lambda: self._lowering(replay, key, n)))
+            of_signature = jit_stages.SignatureStages(self, replay, key, n)
+            global_page.add_function((self._name, of_signature.lowering))
         return replay.executable
 
     def _executable(self, local: LocalProgram | None, replay: CachedTrace, key: CallKey, n: int
@@ -312,13 +287,6 @@ class Jitted(Transformed[P, R_co]):
             return replay.executable or self._link(replay, key, n)
         return self._executables.find(local.function, self._donated(key, n),
                                       self._device or key.device, replay.lines)
-
-    @staticmethod
-    def _local_for(replay: CachedTrace, arrays: Sequence[Any]) -> LocalProgram | None:
-        """Return what this process runs for arrays, or what stands for them."""
-        return local_program(replay.closed.function, [
-            *[getattr(x, "_storage", x) for x in arrays], *replay.storages]) \
-            if config.placing else None
 
     def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
@@ -334,12 +302,12 @@ class Jitted(Transformed[P, R_co]):
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
         """Return the leaves of a signature that are donated, for a call with n arguments."""
-        return tuple(self._donation.leaves(key.in_tree, _nonstatic(key, n), n))
+        return tuple(self._donation.leaves(key.in_tree, nonstatic(key, n), n))
 
     def _launch_plan(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int,
                      executable: Executable) -> LaunchPlan:
         """Describe a linked trace to a launcher, for calls with n arguments."""
-        return LaunchPlan(key, _nonstatic(key, n), captures.entries, replay.storages,
+        return LaunchPlan(key, nonstatic(key, n), captures.entries, replay.storages,
                           replay.closed, executable, self._donated(key, n), self._donation.to,
                           self._chosen)
 
@@ -361,21 +329,6 @@ class Jitted(Transformed[P, R_co]):
 
     # ---- looking inside
 
-    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]
-                ) -> tuple[list[Any], CallKey, CachedTrace]:
-        """Return the arguments, the signature and its trace, for what does not call the function.
-        """
-        arrays, key = self._arguments.key(args, kwargs, shapes=True)
-        return arrays, key, self._find_trace(key, args, kwargs).value
-
-    def _stages_with_references(self, used: StateUsedError, args: tuple[Any, ...],
-                                kwargs: dict[str, Any]) -> StatefulStages:
-        """Return the stages of a function that used a reference."""
-        of_signature: StatefulStages = stateful_stages.StatefulStages(
-            self._calls_with_references(used), self._f, args, kwargs,
-            lambda: jaxprs.make_jaxpr(self._f, self._options["static_argnums"])(*args, **kwargs))
-        return of_signature
-
     def _calls_with_references(self, used: StateUsedError) -> Any:
         if self._stateful is None:
             self._stateful = stateful_calls.stateful(
@@ -386,96 +339,25 @@ class Jitted(Transformed[P, R_co]):
         """Return all lowering steps of this signature, for reading: graph, kernels, commands, LLVM
         IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
         program with them."""
-        try:
-            arrays, key, replay = self._traced(args, kwargs)
-        except StateUsedError as used:
-            return self._stages_with_references(used, args, kwargs).lower()
-        lowering = self._lowering(replay, key, len(args), self._local_for(replay, arrays), arrays)
-        lowering.arguments = tuple(arrays)
+        lowering: Lowering = jit_stages.lower(self, args, kwargs)
         return lowering
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
         """Trace this signature: the types of arguments and results, the graph, and how to lower it.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
-        try:
-            arrays, key, replay = self._traced(args, kwargs)
-        except StateUsedError as used:
-            return self._stages_with_references(used, args, kwargs).trace()
-        local = self._local_for(replay, arrays)
-        traced: TracedCall = stages.TracedCall(
-            self._specialized(replay, key, len(args)),
-            lambda: self._jaxpr(replay, key, len(args)),
-            lambda: self._lowering(replay, key, len(args), local))
+        traced: TracedCall = jit_stages.trace(self, args, kwargs)
         return traced
-
-    def _jaxpr(self, replay: CachedTrace, key: CallKey, n: int) -> Any:
-        """Return the ClosedJaxpr of a trace."""
-        return jaxprs.closed_jaxpr(replay.closed, key, self._f, _nonstatic(key, n))
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the shapes and dtypes of the result, as ``fnx.eval_shape`` does: nothing runs.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
         return self.trace(*args, **kwargs).out_info
 
-    def _specialized(self, replay: CachedTrace, key: CallKey, n: int) -> SpecializedCall:
-        """Return the signature as its stages need it, for a call with n arguments."""
-        dynamic = _nonstatic(key, n)
-        donated = positions(self._donation.numbers, n)
-        donation = Donation(tuple([i for i, at in enumerate(dynamic) if at in donated]),
-                            tuple(self._donation.names), self._f)
-        signed: SpecializedCall = specialized_call.SpecializedCall(
-            self._name, self._f, replay, key, self._donated(key, n), donation)
-        return signed
-
-    def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int,
-                  local: LocalProgram | None) -> Compiled:
-        executable = self._executable(local, signed.cached_trace, signed.key, n)
-        compiled: Compiled = stages.Compiled(
-            signed, self._arguments, executable, local, lowering,
-            lambda: self._memory(signed.cached_trace, signed.key, n),
-            self._device or signed.key.device, self._chosen)
-        return compiled
-
-    def _lowering(self, replay: CachedTrace, key: CallKey, n: int,
-                  local: LocalProgram | None = None, arrays: Sequence[Any] = ()) -> Lowering:
-        donated = self._donated(key, n)
-        executable = self._executable(local, replay, key, n)
-        device = executable.device
-        function = replay.closed.function if local is None else local.function
-        fn = preprocess(function, device)
-        schedules = search_schedules(function, device, donated)
-        target = target_of(device)
-
-        def lower_again(on_pass: Callable[[Any], None]) -> None:
-            pipeline.lower(fn, target, on_pass=on_pass, donated=donated, schedules=schedules)
-
-        lowering: Lowering = inspect_lowering.Lowering(
-            fn, executable.lowered, device, replay.milliseconds, lower_again,
-            leaf_labels(self._f, key), self._name,
-            lambda most: timeline.record_timelines(replay, executable, key.avals, arrays, most),
-            device_limits)
-        signed = self._specialized(replay, key, n)
-
-        def module(debug_info: bool) -> Any:
-            return stablehlo_text.StableHloModule(stablehlo_text.module_text(
-                self._jaxpr(replay, key, n), self._name, donated, self._keep_unused, debug_info))
-
-        # a compiled function must not keep arguments alive
-        lowering.sign(signed, lambda: self._compiled(
-            self._lowering(replay, key, n, local) if arrays else lowering, signed, n, local),
-            module, self.ir_by_default)
-        return lowering
-
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
         """Return the peak memory of a call with such arguments, and what is live when, by the
         user's lines. Nothing runs; the program is compiled if it is not yet. Arguments are arrays
         or ``ShapeDtypeStruct``s."""
-        _, key = self._arguments.key(args, kwargs, shapes=True)
-        return self._memory(self._find_trace(key, args, kwargs).value, key, len(args))
-
-    def _memory(self, replay: CachedTrace, key: CallKey, n: int) -> MemoryUse:
-        executable = replay.executable or self._link(replay, key, n)
-        use: MemoryUse = memory_use.memory_use_of_call(executable, key.avals, replay.storages)
+        use: MemoryUse = jit_stages.memory(self, args, kwargs)
         return use
 
     def cache_info(self) -> CacheInfo:

@@ -374,6 +374,25 @@ def leaf_path(in_tree: tree.TreeDef, i: int) -> str:
     return f"{'kwargs' if which.idx else 'args'}{tree.keystr(tuple(rest))}"
 
 
+def check_static_or_donated(static: Sequence[int | str], donated: Sequence[int | str]) -> None:
+    """Check that no argument is both.
+
+    Raises:
+        ArgumentError: one is.
+    """
+    both = [name for name in static if name in donated]
+    if both:
+        raise ArgumentError(f"jit: expected arguments that are static or donated, got both for "
+                            f"{', '.join(map(str, both))}",
+                            hint="a static argument has no memory: leave it out of donate_*")
+
+
+def nonstatic(key: CallKey, n: int) -> list[int]:
+    """Return the positions of the arguments, of n, that are not static."""
+    static = {name for name, _ in key.statics}
+    return [i for i in range(n) if i not in static]
+
+
 def leaf_labels(f: Callable[..., Any], key: CallKey) -> list[str]:
     """Return a name for each leaf of a signature: parameter and path, joined by underscores.
 
