@@ -277,8 +277,12 @@ _DERIVATIVES: dict[str, Words] = {
         r"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got \2, but "
         r"expected \1 because the corresponding output of the differentiated function had it: "
         "cotangent type does not match function output",
-    r"expected float arguments, got (\w+)":
-        r"linear_transpose only supports [float and complex] inputs. Got dtype \1",
+    r"expected arguments that are all floats or all integers, got (\w+)":
+        r"linear_transpose only supports [float or complex] -> [float or complex], and integer -> "
+        r"integer functions, but got [dtype('\1')]",
+    r"expected integers as results of integers, got (\w+)":
+        r"linear_transpose only supports [float or complex] -> [float or complex], and integer -> "
+        r"integer functions, but got [dtype('int32')] -> [dtype('\1')]",
     r"grad of .*: expected argnums among (\d+) positional arguments, got (\d+)":
         lambda m: f"differentiating with respect to argnums={m[2]} requires at least "
         f"{int(m[2]) + 1} positional arguments to be passed by the caller, but got only {m[1]} "

@@ -121,7 +121,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
     (Array(6., dtype=float32, weak_type=True), Array(-3., dtype=float32, weak_type=True))
 
     Args:
-        fun: a function that is linear in all its arguments together.
+        fun: a function that is linear in all its arguments together: from floats to floats, or
+            from integers to integers.
         primals: pytrees like these arguments, of arrays or ShapeDtypeStructs; their values are
             not read.
 
@@ -130,7 +131,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
         for each primal. It is a pytree of the arrays that ``fun`` closes over.
 
     Raises:
-        GradError: ``fun`` is not linear; the message names the operation and its line.
+        GradError: ``fun`` is not linear; the message names the operation and its line. Or it maps
+            integers to floats, or maps integers by loops or branches.
     """
     return _linear_transpose(fun, primals)
 
@@ -212,23 +214,31 @@ def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Tran
     leaves, in_tree = tree.flatten((primals, {}))
     avals = tuple([x._aval if isinstance(x, ShapeDtypeStruct) else
                    flatten_args((x,), (0,), allow_int=True)[1].avals[0] for x in leaves])
+    is_of_integers = bool(avals) and all(a.dtype.is_integer for a in avals)
+    arguments = Layout(in_tree, avals, is_of_integers)
     for i, aval in enumerate(avals):
-        if not aval.dtype.is_inexact:
-            raise GradError(f"expected float arguments, got {aval} at "
-                            f"{Layout(in_tree, avals).path(i)}",
+        if not arguments.is_mapped(aval):
+            raise GradError(f"expected arguments that are all floats or all integers, got {aval} "
+                            f"at {arguments.path(i)}",
                             hint="close over arguments in which the function is not linear")
-    traced = trace(with_summed_cotangents(fun), avals, in_tree, transform="linear_transpose",
-                   name=function_name(fun))
+    # calls of jitted functions are inlined, as bodies have no derivative in integers
+    with override(disable_jit=True) if is_of_integers else contextlib.nullcontext():
+        traced = trace(with_summed_cotangents(fun), avals, in_tree, transform="linear_transpose",
+                       name=function_name(fun))
     preserving_locs(check_linear, traced.nodes, traced.leaves)
     closed = traced.close()
     retain(closed.function)
-    outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_inexact])
+    results = Layout(closed.out_tree, closed.outs, is_of_integers)
+    if is_of_integers and not all(a.dtype.is_integer for a in closed.outs):
+        raise GradError("expected integers as results of integers, got "
+                        f"{', '.join(map(str, closed.outs))}",
+                        hint="pass floats, or return integers")
+    outs = tuple([o for o, a in enumerate(closed.outs) if results.is_mapped(a)])
     form = transpose(closed.function, tuple(range(len(avals))), outs, closed.effects)
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
                *[_UNREAD] * closed.effects, *range(len(outs)), *[_REAL_TOKEN] * closed.effects)
     return Transposition([Array(c) for c in closed.captures], _MapInfo(
-        form.function, sources, form.result_indices, Layout(closed.out_tree, closed.outs),
-        Layout(in_tree, avals), form.token))
+        form.function, sources, form.result_indices, results, arguments, form.token))
 
 
 # ---- linear maps --------------------------------------------------------------------------------
@@ -250,7 +260,7 @@ class _MapInfo(Record):
 
 
 class _LinearMap:
-    """A map from floats to floats; ``saved`` are its leaves as a pytree."""
+    """A map from floats to floats, or integers to integers; ``saved`` are its leaves as a pytree."""
 
     __slots__ = ("saved", "plan")
     kind: ClassVar[str]
@@ -271,9 +281,9 @@ class _LinearMap:
         outs = inline_function(plan.function, operands)
         if plan.token is not None:
             scope.set_token(outs[plan.token])
-        floats = [a for a in plan.out_layout.avals if a.dtype.is_inexact]
+        mapped = filter(plan.out_layout.is_mapped, plan.out_layout.avals)
         return [Array(build.const(0, a.dtype, a.shape) if i is None else outs[i], a.weak)
-                for a, i in zip(floats, plan.results)]
+                for a, i in zip(mapped, plan.results)]
 
 
 class Pullback(_LinearMap):
@@ -366,7 +376,7 @@ def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
         raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got "
                           f"{tree.structure(cotangent)}",
                           hint="pass a cotangent for each array of the result") from None
-    return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_inexact]
+    return [one(x, aval) for x, aval in zip(leaves, layout.avals) if layout.is_mapped(aval)]
 
 
 def _register(kind: type[_LinearMap]) -> None:

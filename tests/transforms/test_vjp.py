@@ -159,6 +159,42 @@ def test_what_is_not_linear_is_refused(f: Any, says: str) -> None:
         fnx.linear_transpose(f, C)
 
 
-def test_only_floats_are_transposed() -> None:
-    with pytest.raises(GradError, match="float arguments"):
-        fnx.linear_transpose(lambda x: 2 * x, 1)
+N = np.arange(6)
+INTEGERS = [
+    ("multiples and sums", lambda x: x * 3 - (-x), (N,)),
+    ("overflow", lambda x: x * 2**30, (N,)),
+    ("a sum over an axis", lambda x: x.reshape(2, 3).sum(0), (N,)),
+    ("a product with a matrix", lambda x: np.arange(18).reshape(3, 6) @ x, (N,)),
+    ("parts", lambda x, y: jnp.concatenate([x[::2], 2 * y[jnp.array([0, 0, 2])]]), (N, N)),
+    ("a narrower type", lambda x: x.astype("int16").sum(dtype="int16"), (N,)),
+    ("a jitted function", lambda x: fnx.jit(lambda y: jnp.where(C[0] > 1, y, 0))(x), (N,)),
+]
+
+
+@pytest.mark.parametrize("name, f, like", INTEGERS, ids=[c[0] for c in INTEGERS])
+def test_a_transpose_of_integers_is_exact(name: str, f: Any, like: Any) -> None:
+    """As of floats, but modulo 2**32."""
+    back = fnx.linear_transpose(f, *[jnp.asarray(v) for v in like])
+    x = [(v * v + 5).astype("int32") for v in like]
+    y = np.asarray(f(*map(jnp.asarray, x)))
+    ct = (np.arange(y.size).reshape(y.shape) * 7 + 3).astype(y.dtype)
+    found = back(jnp.asarray(ct))
+    assert [v.dtype for v in found] == ["int32"] * len(like)
+    products = [np.sum(np.asarray(a, np.int64) * b) for a, b in zip(found, x)]
+    assert (sum(products) - np.sum(ct.astype(np.int64) * y)) % (1 << 8 * y.dtype.itemsize) == 0
+    again = fnx.linear_transpose(back, jnp.asarray(ct))(tuple(map(jnp.asarray, x)))[0]
+    assert (np.asarray(again) == y).all()
+
+
+@pytest.mark.parametrize("f, like, says", [
+    (lambda x: x * x, N, "multiplies them with one another: MUL"),
+    (lambda x: x // 2, N, "is not linear"),
+    (lambda x: fnx.lax.fori_loop(0, 3, lambda i, c: c * 2, x), N, "has a body that takes integers"),
+    (lambda x: x * 2.0, N, "expected integers as results of integers, got float32"),
+    (lambda x: x[0], (N, 1.0), "all floats or all integers, got int32.6. at args.0..0."),
+    (lambda x: x, True, "all floats or all integers, got bool"),
+    (lambda x: (x, 2), N, "returns a result that is a constant"),
+])
+def test_what_is_not_linear_in_integers_is_refused(f: Any, like: Any, says: str) -> None:
+    with pytest.raises(GradError, match=says):
+        fnx.linear_transpose(f, fnx.tree.map(jnp.asarray, like))

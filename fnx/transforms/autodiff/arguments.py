@@ -49,10 +49,18 @@ OPAQUE_TYPES.add(Float0)
 
 
 class Layout(Record):
-    """The tree ``((differentiated arguments), {})``, and the avals of its leaves."""
+    """The tree ``((differentiated arguments), {})``, and the avals of its leaves.
+
+    ``of_integers``: its integers are mapped, too, as those of a transpose of integers.
+    """
 
     tree: tree.TreeDef
     avals: tuple[Aval, ...]
+    of_integers: bool = False
+
+    def is_mapped(self, aval: Aval) -> bool:
+        """Whether a leaf of it has a tangent or cotangent."""
+        return aval.dtype.is_inexact or self.of_integers
 
     def floats(self, leaves: Sequence[Array]) -> list[Any]:
         """Return the leaves, with an Aval in place of each that is traced (the floats)."""
@@ -67,7 +75,7 @@ class Layout(Record):
         """Return the tree with these float leaves, and float0 for the others."""
         remaining = iter(floats)
         return self.tree.unflatten(
-            [next(remaining) if a.dtype.is_inexact else Float0.like(a.shape) for a in self.avals])
+            [next(remaining) if self.is_mapped(a) else Float0.like(a.shape) for a in self.avals])
 
     def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
         """Return the arguments tuple, built from the gradients of its float leaves."""

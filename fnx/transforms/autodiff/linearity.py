@@ -54,7 +54,7 @@ def check_linear(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
 def check_linear_steps(outs: Sequence[UOp], linear: Sequence[UOp]) -> Derivation[None]:
     """The steps of ``check_linear``."""
     for kind, out in zip((yield from _walk(outs, dict.fromkeys(linear, LINEAR))), outs):
-        if kind is CONSTANT and out.dtype.is_inexact:
+        if kind is CONSTANT and (out.dtype.is_inexact or linear and linear[0].dtype.is_integer):
             raise _not_linear_error(out, "returns a result that is a constant")
 
 
@@ -84,6 +84,9 @@ def _walk(outs: Sequence[UOp], source_kinds: Mapping[UOp, LinearKind]) -> Deriva
             kinds[node] = ZERO if node.op is ops.CONST and build.const_of(node) == 0 else CONSTANT
         elif node.op in BODY_RULES:
             operands = tuple([kinds[s] for s in accessors.operands(node)])
+            if any(kind is LINEAR and s.dtype.is_integer
+                   for kind, s in zip(operands, accessors.operands(node))):
+                raise _not_linear_error(node, "has a body that takes integers")
             results[node] = (yield from BODY_RULES[node.op](node, operands)) \
                 if {LINEAR, ZERO} & set(operands) else (CONSTANT,) * len(node.arg.outs)
             kinds[node] = CONSTANT
@@ -116,7 +119,9 @@ def _jointly_linear(node: UOp) -> Sequence[int]:
     """Return the operands in which a node is jointly linear, whatever the others are."""
     rule = DERIVATIVES[node.op]
     if isinstance(rule, Linear):
-        return rule.operands(node) if node.op is not ops.CAST or node.dtype.is_inexact else ()
+        kept = node.op is not ops.CAST or node.dtype.is_inexact or \
+            node.dtype.is_integer and node.src[0].dtype.is_integer
+        return rule.operands(node) if kept else ()
     if node.op in (ops.ADD, ops.SUB, ops.NEG):
         return range(len(node.src))
     if node.op is ops.WHERE:

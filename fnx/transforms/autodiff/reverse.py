@@ -131,6 +131,7 @@ class _ReverseWalk:
         self.results: dict[UOp, dict[int, Cotangent]] = {}  # of higher-order nodes
         self.vjp_forms: dict[UOp, Linearized] = {}  # which replace these
         self.sources = frozenset(wrt)
+        self.of_integers = any(w.dtype.is_integer for w in wrt)  # a transpose of integers
         self.readers: dict[UOp, list[UOp]] | None = None  # of all nodes, for ``recording``
         for node in self.order:
             if node.src and node.op in DERIVATIVES:
@@ -138,7 +139,7 @@ class _ReverseWalk:
 
     def _classify(self, node: UOp) -> None:
         rule = DERIVATIVES[node.op]
-        if not rule.is_active(node):
+        if not (rule.is_active(node) or self.of_integers and node.dtype.is_integer):
             return
         singular = is_singular(node)
         nonfinite_here = singular or any(s in self.may_be_nonfinite for s in node.src)
