@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -38,6 +39,26 @@ def ignore(*args: Any, **kwargs: Any) -> None:
 def identity(x: T, *args: Any, **kwargs: Any) -> T:
     """Return the first argument unchanged."""
     return x
+
+
+class _Metadata(contextlib.ContextDecorator):
+    """What informs XLA in a block or a function: it does nothing."""
+
+    def __enter__(self) -> None:
+        """Enter the block."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Leave the block."""
+
+
+def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
+    """Return the value, or a context manager and decorator: there is no XLA to inform.
+
+    >>> with set_xla_metadata(key="value"):
+    ...     set_xla_metadata(3, key="value")
+    3
+    """
+    return _Metadata() if x is None else x
 
 
 def always_false(*args: Any, **kwargs: Any) -> bool:

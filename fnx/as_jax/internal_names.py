@@ -33,6 +33,7 @@ from fnx.as_jax.inert import (
     api_boundary,
     identity,
     ignore,
+    set_xla_metadata,
 )
 from fnx.config_context import ensure_compile_time_eval, named_scope
 from fnx.core.array.abstract_values import get_aval
@@ -128,6 +129,8 @@ _NO_NAMES: Mapping[str, Any] = {}
 _REF_EFFECTS = {n: getattr(references, n) for n in (
     "RefEffect", "ReadEffect", "WriteEffect", "AccumEffect")}
 INTERNAL: dict[str, Mapping[str, Any]] = {
+    "jax.experimental.xla_metadata": {"set_xla_metadata": set_xla_metadata},
+    "jax._src.xla_metadata": {"set_xla_metadata": set_xla_metadata},
     "jax.core": {name: getattr(extend_core, name) for name in (
         "CallPrimitive", "DebugInfo", "DropVar", "Effect", "Effects", "JaxprTypeError",
         "check_jaxpr", "gensym", "jaxprs_in_params", "new_jaxpr_eqn", "no_effects",

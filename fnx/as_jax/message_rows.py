@@ -82,7 +82,8 @@ CONTROL_FLOW: dict[str, Words] = {
         r"cond_fun must return a boolean scalar, but got output type(s) [ShapedArray(\1)].",
     r"fori_loop: expected (lower|upper) as an integer scalar, got (\w+)":
         r"lower and upper arguments to fori_loop must have equal types, got \2 and int32",
-    r"cond: expected a bool scalar as predicate, got (\w+)(?: (.*))?(?:$|\n)":
+    r"cond: expected a bool scalar as predicate, got NoneType": "cond predicate is None",
+    r"cond: expected a bool scalar as predicate, got (\w+)(?: '?(.*?)'?)?(?:$|\n)":
         r"Pred must be a scalar, got \2 of type <class '\1'>; Pred type must be either boolean or "
         r"number, got <\1>.",
     r"cond: expected a bool scalar as predicate, got \w+\[(.+)\]":
@@ -119,6 +120,10 @@ EFFECTS: dict[str, Words] = {
     r"expected a derivative for io_callback":
         "IO callbacks do not support JVP. Please use `jax.custom_jvp` to use callbacks while "
         "taking gradients.",
+    r"expected a vmap_method for (\w+)(?: of \S+)? under vmap, got none":
+        r"vmap is only supported for the \1 primitive when vmap_method is one of 'sequential', "
+        "'sequential_unrolled', 'expand_dims', 'broadcast_all', or 'legacy_vectorized'. Got "
+        "vmap_method=None.",
     r"expected vmap_method among (.*), got (.*)":
         r"vmap_method must be on of the allowed methods \1, but got: \2",
     r"callback: expected a function (?:to call|as callback), got (\w+)":
@@ -321,6 +326,10 @@ MACHINERY: dict[str, Words] = {
         r"Unused positional arguments to `jax.debug.print`: [\1]",
     r"print: expected a format string that names all arguments, got .*, which does not name (.*)":
         lambda m: f"Unused keyword arguments to `jax.debug.print`: {m[1].split(', ')}",
+    r"jet: expected an array as term (\d+) of argument (\d+), got":
+        r"term \1 for argument \2 is not an array",
+    r"expected compiler_options of XLA, which do nothing, got \[('\w+')":
+        r"INVALID_ARGUMENT: No such compile option: \1",
     r"expected a comparison that the bounds decide, got (\S+) (\S+) (\S+) with":
         r"Symbolic dimension comparison '\1' \2 '\3' is inconclusive.",
     r"expected as many lengths as in None, got ('.*')":
@@ -330,7 +339,8 @@ MACHINERY: dict[str, Words] = {
         r"\3 values.",
     r"transpose: expected trees of one structure inside of (.*), got (.*)":
         r"Mismatch\nPyTreeDef(\2)\n != \nPyTreeDef(\1)",
-    r"expected a length such as .*, got ('.*')": r"syntax error in symbolic shape \1",
+    r"expected (?:a length such as .*|lengths between commas), got ('.*')":
+        r"syntax error in symbolic shape \1",
     r"expected an integer, got the dimension (\S+), which is known at the call only":
         r"Symbolic dimension '\1' used in a context that requires a constant",
     r"expected a shape of integers, got (.*)":

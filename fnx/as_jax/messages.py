@@ -109,6 +109,9 @@ _CALLS: dict[str, Words] = {
     r"expected static_argnums below (\d+), got (\d+)":
         r"Jitted function has static_argnums=(\2,), but only accepts \1 positional arguments.",
     r"missing a required argument: ('\w+')": r"missing 1 required positional argument: \1",
+    r"expected parameters as static_argnames, got ('\w+')":
+        r"Jitted function has invalid argnames {\1} in static_argnames. Function does not take "
+        "these args.",
     r"expected a function, got a generator": "Expected a function, got a generator function",
     r"expected a function(?: as \w+)?, got (\w+)": r"Expected a callable value, got \1",
     r"argument (\S+) of (.*?): expected an array or a number, got (\w+)":
@@ -298,6 +301,7 @@ _PRIMITIVES = {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divi
                "maximum": "max", "minimum": "min", "remainder": "rem", "power": "pow",
                "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
                "equal": "eq", "not_equal": "ne"}
+_OPS = {"CMPLT": "lt", "CMPLE": "le", "CMPNE": "ne"}
 
 _ARRAYS: dict[str, Words] = {
     r"(\w+): expected numbers, got NumPy data of dtype":
@@ -330,8 +334,10 @@ _ARRAYS: dict[str, Words] = {
         "function that does automatic type promotion on inputs).",
     r"dot_general: expected equal lengths of axis \d+ of (.*) and axis \d+ of (.*)":
         r"dot_general requires contracting dimensions to have the same shape, got \1 and \2.",
-    r"(\w+) does not take (\w+)":
-        lambda m: f"{m[1].lower()} does not accept dtype {m[2]}.",
+    r"(\w+) does not take ([\w<>]+)":
+        lambda m: f"{_OPS.get(m[1], m[1].lower())} does not accept dtype {m[2]}.",
+    r"(\S+) and (key<\w+>) have no common type":
+        lambda m: f"The operation does not accept dtypes {m[1].replace('*', '32')}, {m[2]}.",
     r"concatenate: expected shapes that agree except along axis \d+, got (.*) and (.*)":
         r"Cannot concatenate arrays with shapes that differ: got \1, \2.",
     r"transpose: expected (\d+) axes, got (.*)":

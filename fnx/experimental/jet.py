@@ -65,7 +65,7 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any],
         raise ArgumentError(f"jet: expected series of one length, got {sorted(orders)}")
     order = max(orders, default=0)
     leaves, structure = tree.flatten(tuple(primals))
-    rows = [_terms(terms, x, order) for x, terms in zip(primals, series)]
+    rows = [_terms(terms, x, order, i) for i, (x, terms) in enumerate(zip(primals, series))]
     coefficients = [[column[i] for column in row] for row in rows for i in range(len(row[0]))] \
         if order else [[] for _ in leaves]
     arrays = [asarray(x) for x in leaves]
@@ -87,14 +87,21 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any],
                                  for i in range(len(results))])
 
 
-def _terms(terms: Any, primal: Any, order: int) -> list[list[Any]]:
-    """Return the leaves of each term of a series; None stands for zero."""
+def _terms(terms: Any, primal: Any, order: int, number: int) -> list[list[Any]]:
+    """Return the leaves of each term of the series of an argument; None stands for zero."""
     n = len(tree.leaves(primal))
+
+    def leaf(x: Any, k: int) -> Array:
+        if tree.structure(x) != tree.LEAF:
+            raise ArgumentError(f"jet: expected an array as term {k} of argument {number}, got "
+                                f"{type(x).__name__}",
+                                hint="write the series of each argument as a list of arrays")
+        return asarray(x)
     if isinstance(terms, ZeroSeries):
         return [[None] * n] * order
     return [[None] * n if isinstance(term, ZeroTerm) else
-            [asarray(x) for x in tree.flatten_up_to(tree.structure(primal), term)]
-            for term in terms]
+            [leaf(x, k) for x in tree.flatten_up_to(tree.structure(primal), term)]
+            for k, term in enumerate(terms)]
 
 
 def _polynomial(x: Array, terms: Sequence[Any], scales: Sequence[float], t: Any) -> Any:

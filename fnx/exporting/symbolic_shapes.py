@@ -166,7 +166,8 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (),
     (b, 3)
     """
     names = scope or SymbolicScope(constraints)
-    parts = _split((shape_spec or "...").strip().removeprefix("(").removesuffix(")"))
+    text = "..." if shape_spec is None else shape_spec.strip()
+    parts = _split(text[1:-1] if text[:1] == "(" and text[-1:] == ")" else text)
     if "..." in parts:
         if like is None or parts.count("...") > 1:
             raise ArgumentError(f"expected one ... and a shape to complete, got {shape_spec!r}",
@@ -188,7 +189,10 @@ def _split(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += c
-    return [part.strip() for part in parts if part.strip()]
+    *inner, last = [part.strip() for part in parts]
+    if "" in inner:
+        raise ArgumentError(f"expected lengths between commas, got {text!r}")
+    return [*inner, last] if last else inner
 
 
 def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str] = (),

@@ -260,7 +260,7 @@ class _MapInfo(Record):
 
 
 class _LinearMap:
-    """A map from floats to floats, or integers to integers; ``saved`` are its leaves as a pytree."""
+    """A map from floats to floats, or integers to integers; a pytree of ``saved``."""
 
     __slots__ = ("saved", "plan")
     kind: ClassVar[str]

@@ -178,7 +178,8 @@ def test_keys_are_no_numbers_and_move_like_arrays() -> None:
 
 @pytest.mark.parametrize("act", [
     lambda k: k + 1, lambda k: k + k, lambda k: -k, lambda k: k < k, lambda k: jnp.sin(k),
-    lambda k: k.astype(float), lambda k: float(k), lambda k: np.asarray(k), lambda k: k.sum(),
+    lambda k: k.astype(float), lambda k: jnp.asarray(k, int), lambda k: float(k),
+    lambda k: np.asarray(k), lambda k: k.sum(),
     lambda k: jnp.sort(jnp.stack([k, k])), lambda k: bool(k), lambda k: jnp.logical_not(k),
     lambda k: fnx.grad(lambda k: random.normal(k))(k), lambda k: random.wrap_key_data(k),
     lambda k: random.normal(random.split(k)), lambda k: random.key(0, dtype="uint32")])

@@ -154,7 +154,9 @@ def _stack_rows(items: list[Array]) -> Array:
 
 
 def strong_cast(x: Array, to: DType) -> Array:
-    """Cast x to a dtype that is not weak."""
+    """Cast x to a dtype that is not weak. Random keys are no numbers."""
+    if "key" in (x._dtype.kind, to.kind) and x._dtype is not to:
+        raise dtypes.random_key_error()
     return Array(build.cast(x._node, to)) if x._dtype is not to else _without_weak(x)
 
 

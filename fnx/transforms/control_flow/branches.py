@@ -124,7 +124,9 @@ def _scalar(value: Any, what: str) -> Array:
     try:
         x = asarray(value)
     except FnxError as e:
-        raise ArgumentError(f"expected {what}, got {type(value).__name__}", hint=e.hint) from e
+        got = f" {value!r}" if isinstance(value, str) else ""
+        raise ArgumentError(f"expected {what}, got {type(value).__name__}{got}",
+                            hint=e.hint) from e
     if x.shape:
         raise ShapeError(f"expected {what}, got {x._aval}",
                          hint="reduce it with .any() or .all(), or use fnx.numpy.where to choose "
