@@ -119,9 +119,9 @@ def _jointly_linear(node: UOp) -> Sequence[int]:
     """Return the operands in which a node is jointly linear, whatever the others are."""
     rule = DERIVATIVES[node.op]
     if isinstance(rule, Linear):
-        kept = node.op is not ops.CAST or node.dtype.is_inexact or \
+        is_linear = node.op is not ops.CAST or node.dtype.is_inexact or \
             node.dtype.is_integer and node.src[0].dtype.is_integer
-        return rule.operands(node) if kept else ()
+        return rule.operands(node) if is_linear else ()
     if node.op in (ops.ADD, ops.SUB, ops.NEG):
         return range(len(node.src))
     if node.op is ops.WHERE:
