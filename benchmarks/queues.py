@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import opencl
 from fnx.backends.device.base import get_device
+from fnx.backends.gpu import in_order_driver
 from fnx.backends.gpu.call_list import CallList
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
@@ -163,14 +163,14 @@ def opencl_overlap() -> Iterator[Figure]:
     with override(device="opencl"):
         f = fnx.jit(lambda x: jnp.sin(x) + 1)
         run_pipeline(f, data)
-        least = opencl.MIN_QUEUED_COPY
+        least = in_order_driver.MIN_QUEUED_COPY
 
         def in_one_queue() -> None:
-            opencl.MIN_QUEUED_COPY = data.nbytes
+            in_order_driver.MIN_QUEUED_COPY = data.nbytes
             try:
                 run_pipeline(f, data)
             finally:
-                opencl.MIN_QUEUED_COPY = least
+                in_order_driver.MIN_QUEUED_COPY = least
         two, one = in_turns(lambda: run_pipeline(f, data), in_one_queue)
         yield "opencl: a pipeline, copies in a queue of their own", 1e3 * statistics.median(two), \
             None, "ms"

@@ -6,9 +6,9 @@
 
 Each command buffer has one graph: its kernels read their words from a block of device memory that
 belongs to the graph. A call acquires a block of pinned host memory, writes this call's addresses
-there and copies it, in stream order; there is no copy if the words equal those of the previous
-call. An acquired block is returned when the timeline has passed its copy, so calls in flight never
-share one.
+there and copies it, in the order of the stream; there is no copy if the words equal those of the
+previous call. An acquired block is returned when the timeline has passed its copy, so calls in
+flight never share one. Long copies have a stream of their own (gpu/in_order_driver.py).
 
 None of this has run on hardware so far: the tests run it on a recording driver, and compare types,
 structures and numbers with those of cuda.h.
@@ -17,21 +17,17 @@ structures and numbers with those of cuda.h.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_uint64, c_void_p
 from typing import Any
 
-from fnx.backends.cuda_times import EventTimes
 from fnx.backends.device.profiling import SignalProfiler
-from fnx.backends.gpu import pinned_memory
-from fnx.backends.gpu.call_list import CallList, CallRunner
-from fnx.backends.gpu.cancellation import AbortableDriver
+from fnx.backends.gpu.call_list import ArgumentWords
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, number_memory
+from fnx.backends.gpu.in_order_driver import EventDriver
 from fnx.backends.libcuda import (
     CU_MEMHOSTALLOC_DEVICEMAP,
     ENUMS,
@@ -45,7 +41,6 @@ from fnx.backends.libcuda import (
 from fnx.backends.llvm import binding
 from fnx.core.support.errors import DeviceError
 from fnx.core.support.kernel_interface import ABORT_REGISTER
-from fnx.core.support.process import fork_safe_lock
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 
@@ -70,39 +65,32 @@ def target_of_chip(chip: int) -> Target:
                   vector_registers=128, max_chunks=1024)
 
 
-POLL_INTERVAL = 64           # calls between checks for completed events
-_MIN_BLOCK_BYTES = 4 << 10   # bytes of a block of words
-
+_MIN_BLOCK_BYTES = 4 << 10  # bytes of the block of words of launches without a graph
 _STICKY_ERRORS = {code: f"{text} ({name})" for name, (code, text) in STICKY_ERRORS.items()}
 _NO_MEMORY, _NOT_READY = ENUMS["CUDA_ERROR_OUT_OF_MEMORY"], ENUMS["CUDA_ERROR_NOT_READY"]
 
 
 class CudaKernel(Record):
-    """A loaded function, its symbol, and the words after its scalars: the abort address, if it has
-    one.
-    """
+    """A loaded function, and the words after its scalars: the abort address, if it has one."""
 
     handle: int
-    symbol: str
     behind: tuple[int, ...]
 
 
 class CudaGraph:
-    """An instantiated graph, and the words of its kernels.
+    """A graph, what was instantiated from it, and the words of its kernels in device memory.
 
     Attributes:
         graph, executable: handles of the driver.
         block: the words in device memory.
-        words: those of the last call.
-        is_current: whether the block has them once all queued work is done.
     """
 
-    def __init__(self, words: CallList, symbols: tuple[str, ...]) -> None:
-        self.words, self.symbols, self.is_current = words, symbols, False
+    def __init__(self, words: ArgumentWords) -> None:
+        self.words = words
         self.graph = self.executable = self.block = 0
 
 
-class CudaDriver(AbortableDriver):
+class CudaDriver(EventDriver):
     """The first GPU.
 
     Raises:
@@ -110,6 +98,7 @@ class CudaDriver(AbortableDriver):
     """
 
     name = "cuda"
+    max_acquired = 1  # an event costs less than another block
 
     @property
     def can_reopen(self) -> bool:  # type: ignore[override]
@@ -117,8 +106,8 @@ class CudaDriver(AbortableDriver):
         return not self.lost
 
     def __init__(self) -> None:
-        self.pid, self.lost = os.getpid(), ""
-        self._lock, self._thread = fork_safe_lock(), threading.local()
+        super().__init__()
+        self.lost, self._thread = "", threading.local()
         self._calls = load_functions(load_library())
         self._call("cuInit", 0)
         version = self._query_int("cuDriverGetVersion")
@@ -140,22 +129,17 @@ class CudaDriver(AbortableDriver):
         self.kind = name.value.decode(errors="replace")
         self.context = self._pointer("cuDevicePrimaryCtxRetain", self.device)
         self._enter()
-        self.stream = self._pointer("cuStreamCreate", ENUMS["CU_STREAM_NON_BLOCKING"])
+        self.queue, self.copy_queue = [
+            self._pointer("cuStreamCreate", ENUMS["CU_STREAM_NON_BLOCKING"]) for _ in range(2)]
         memory = self._query_int("cuDeviceTotalMem_v2", self.device)
         self.limits = DeviceLimits(memory, memory, self._attribute("MAX_GRID_DIM_X"),
                                    self._attribute("MAX_THREADS_PER_BLOCK"),
                                    self._attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
         self.target = target_of_chip(max(c for c in CHIPS if c <= chip))
-        self._signals = self._passed = 0
-        self._events: dict[int, int] = {}
-        self._free_events: list[int] = []
-        self._times = EventTimes(self._call, self.stream, lambda: self.wait(self._record()))
-        self._pending: list[QueuedLaunch] = []
-        # kernels ahead of each value
-        self._pending_values: deque[tuple[int, tuple[str, ...]]] = deque()
-        self._block, self._block_bytes = 0, 0  # words of launches without a graph
-        self.pinned = pinned_memory.PinnedPool(self._pin, self._reached, self._poll_until)
-        self.runner = CallRunner()
+        self._free_events: dict[int, list[int]] = {}  # by their flags, which ``_flags`` has
+        self._flags: dict[int, int] = {}
+        self._base, self._base_time = 0, 0.0  # an event of a profile, and its nanoseconds
+        self._block = self._block_bytes = 0  # words of launches without a graph
         abort_address = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
         self._abort_word = c_int.from_address(abort_address)
         self._abort_word.value = 0
@@ -172,11 +156,7 @@ class CudaDriver(AbortableDriver):
         if code == _NO_MEMORY:
             return MemoryError(f"cuda: {name} has no memory left")
         if code in _STICKY_ERRORS:
-            if not self.lost:
-                symbols_in_flight = dict.fromkeys([s for _, symbols in self._pending_values
-                                                   for s in symbols])
-                self.lost = _STICKY_ERRORS[code] + (f"; one of: {', '.join(symbols_in_flight)}"
-                                                    if symbols_in_flight else "")
+            self.lost = self.lost or _STICKY_ERRORS[code]
             return self._lost_error()
         text = c_char_p()
         self._calls["cuGetErrorName"](code, byref(text))
@@ -226,38 +206,19 @@ class CudaDriver(AbortableDriver):
     def _pin(self, nbytes: int) -> int:
         return self._pointer("cuMemHostAlloc", nbytes, 0)
 
-    def write(self, memory: int, offset: int, value: HostBytes) -> None:
-        """Copy to pinned memory at once, and from there in stream order."""
-        source, address = value.ctypes.data, memory + offset
-        with self._lock:
-            self._flush()
-            for start in range(0, value.nbytes, pinned_memory.MAX_BLOCK):
-                size = min(pinned_memory.MAX_BLOCK, value.nbytes - start)
-                block = self.pinned.acquire(size)
-                ctypes.memmove(block, source + start, size)
-                self._call("cuMemcpyHtoDAsync_v2", address + start, block, size, self.stream)
-                self.pinned.behind(self._record())
+    def _copy_in(self, queue: int, memory: int, offset: int, address: int, nbytes: int) -> None:
+        self._call("cuMemcpyHtoDAsync_v2", memory + offset, address, nbytes, queue)
 
-    def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Wait interruptibly (Ctrl-C), then copy."""
-        self.wait(self.signal())
+    def _copy_out(self, queue: int, memory: int, offset: int, address: int, nbytes: int) -> None:
+        self._call("cuMemcpyDtoHAsync_v2", address, memory + offset, nbytes, queue)
+
+    def _copy_within(self, source: int, source_offset: int, to: int, offset: int, nbytes: int
+                     ) -> None:
+        self._call("cuMemcpyDtoDAsync_v2", to + offset, source + source_offset, nbytes, self.queue)
+
+    def _read(self, memory: int, offset: int, to: HostBytes) -> None:
         self._enter()
         self._call("cuMemcpyDtoH_v2", to.ctypes.data, memory + offset, to.nbytes)
-
-    def fetch(self, memory: int, offset: int, nbytes: int) -> pinned_memory.PinnedCopy:
-        """Queue a copy to pinned memory, followed by an event."""
-        with self._lock:
-            self._flush()
-            block = self.pinned.acquire_block(nbytes)
-            self._call("cuMemcpyDtoHAsync_v2", block[1], memory + offset, nbytes, self.stream)
-            return pinned_memory.PinnedCopy(self.pinned, block, nbytes, self._record(), self.wait)
-
-    def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
-        """Queue a copy on the device."""
-        with self._lock:
-            self._flush()
-            self._call("cuMemcpyDtoDAsync_v2", to + offset, source + source_offset, nbytes,
-                       self.stream)
 
     # ---- work
 
@@ -279,79 +240,57 @@ class CudaDriver(AbortableDriver):
             raise DeviceError(f"{error.args[0]}: {log_text}") if log_text and not self.lost \
                 else error
         function = self._pointer("cuModuleGetFunction", module.value, symbol.encode())
-        return CudaKernel(function, symbol,
-                          (self._abort_address,) if ABORT_REGISTER in text else ())
+        return CudaKernel(function, (self._abort_address,) if ABORT_REGISTER in text else ())
 
-    def exec(self, launch: QueuedLaunch) -> None:
-        """Defer the launch until other work must follow it: one copy then serves all."""
-        with self._lock:
-            self._pending.append(launch)
-            times = self._times.commands
-            if times.is_open and len(self._pending) == times.room:
-                self._flush()
-                times.report()
+    def _words(self, launches: Sequence[QueuedLaunch], numbers: int) -> ArgumentWords:
+        return ArgumentWords(self.runner, [
+            ((), launch.buffers, (*launch.scalars, *launch.kernel.behind)) for launch in launches],
+            numbers)
 
     def _flush(self) -> None:
-        """Copy the words of all deferred launches, and launch them."""
         self._enter()
-        launches = self._pending
-        if not launches:
-            return
-        words: list[int] = []
-        starts = []
-        for launch in launches:
-            starts.append(len(words))
-            words += [memory + offset for memory, offset in launch.buffers]
-            words += [*launch.scalars, *launch.kernel.behind]
-        nbytes = 8 * max(len(words), 1)
-        if nbytes > self._block_bytes:
+        super()._flush()
+
+    def _start(self) -> None:
+        """Copy the words of all launches, and launch them."""
+        numbered, memory = number_memory(self._pending)
+        words = self._words(numbered, len(memory))
+        if words.nbytes > self._block_bytes:
             if self._block:
                 self._call("cuMemFree_v2", self._block)
-            self._block_bytes = max(_MIN_BLOCK_BYTES, 1 << (nbytes - 1).bit_length())
+            self._block_bytes = max(_MIN_BLOCK_BYTES, 1 << (words.nbytes - 1).bit_length())
             self._block = self._query_int("cuMemAlloc_v2", self._block_bytes)
-        self._send((c_int64 * len(words))(*words), self._block)
-        self._pending = []
-        for launch, start in zip(launches, starts):
-            word = c_uint64(self._block + 8 * start)
-            begin = self._times.record() if self._times.commands.is_open else 0
+        self._before_kernels(memory)
+        self._send(words, memory, self._block)
+        launches, self._pending = self._pending, []
+        for launch, start in zip(launches, words.starts):
+            word = c_uint64(self._block + start)
+            begin = self._timed_mark() if self._times.is_open else 0
             self._call("cuLaunchKernel", launch.kernel.handle, launch.groups, 1, 1, launch.threads,
-                       1, 1, 0, self.stream, (c_void_p * 1)(ctypes.addressof(word)), None)
+                       1, 1, 0, self.queue, (c_void_p * 1)(ctypes.addressof(word)), None)
             if begin:
-                self._times.commands.add((begin, self._times.record()), launch.command)
-        self._run([launch.kernel.symbol for launch in launches])
+                self._times.add((begin, self._timed_mark()), launch.command)
 
-    def _send(self, words: ctypes.Array[Any], block: int) -> None:
+    def _send(self, words: ArgumentWords, memory: list[int], block: int) -> None:
         """Copy words to a block of device memory, through a block of pinned memory."""
-        if nbytes := ctypes.sizeof(words):
-            staging = self.pinned.acquire(nbytes)
-            ctypes.memmove(staging, words, nbytes)
-            self._call("cuMemcpyHtoDAsync_v2", block, staging, nbytes, self.stream)
-
-    def _run(self, symbols: Sequence[str]) -> None:
-        """Record an event after launched kernels, and thereby after the copy of their words."""
-        value = self._record()
-        self._pending_values.append((value, tuple(symbols)))
-        self.pinned.behind(value)
-        if value % POLL_INTERVAL == 0:
-            self._reached(value - POLL_INTERVAL // 2)
+        def send() -> None:
+            staging = self.pinned.acquire(words.nbytes)
+            ctypes.memmove(staging, words.address, words.nbytes)
+            self._call("cuMemcpyHtoDAsync_v2", block, staging, words.nbytes, self.queue)
+            self._return_pinned()
+        if words.nbytes:
+            words.send(memory, send)
 
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> CudaGraph:
         """Create a graph in which each kernel depends on the previous one."""
-        count = sum([len((*launch.buffers, *launch.scalars, *launch.kernel.behind))
-                     for launch in launches])
-        words, starts = CallList(self.runner, count, numbers), []
-        for launch in launches:
-            starts.append(words.used)
-            words.add_stores(launch.buffers)
-            words.add((*launch.scalars, *launch.kernel.behind))
-        graph = CudaGraph(words, tuple([launch.kernel.symbol for launch in launches]))
+        graph = CudaGraph(self._words(launches, numbers))
         with self._lock:
             self._enter()
-            graph.block = self._query_int("cuMemAlloc_v2", 8 * max(count, 1))
+            graph.block = self._query_int("cuMemAlloc_v2", max(graph.words.nbytes, 8))
             try:
                 graph.graph = self._pointer("cuGraphCreate", 0)
                 previous = c_uint64()
-                for i, (launch, start) in enumerate(zip(launches, starts)):
+                for i, (launch, start) in enumerate(zip(launches, graph.words.starts)):
                     node = self._add_kernel_node(graph, launch, start, previous if i else None)
                     previous = node
                 graph.executable = self._pointer("cuGraphInstantiateWithFlags", graph.graph, 0)
@@ -361,10 +300,9 @@ class CudaDriver(AbortableDriver):
         return graph
 
     def _add_kernel_node(self, graph: CudaGraph, launch: QueuedLaunch, start: int,
-                         previous: c_uint64 | None
-              ) -> c_uint64:
+                         previous: c_uint64 | None) -> c_uint64:
         """Add a kernel to a graph; its argument is read at this time."""
-        word, node = c_uint64(graph.block + 8 * start), c_uint64()
+        word, node = c_uint64(graph.block + start), c_uint64()
         arguments = (c_void_p * 1)(ctypes.addressof(word))
         params = KernelNode(launch.kernel.handle, launch.groups, 1, 1, launch.threads, 1, 1, 0,
                             ctypes.addressof(arguments), None, None, None)
@@ -377,13 +315,9 @@ class CudaDriver(AbortableDriver):
         """Copy the words if they changed since the last call, and launch the graph."""
         with self._lock:
             self._flush()
-            linked.words.run(memory)
-            linked.is_current &= not linked.words.has_changed
-            if not linked.is_current:
-                self._send(linked.words.words, linked.block)
-                linked.is_current = True
-            self._call("cuGraphLaunch", linked.executable, self.stream)
-            self._run(linked.symbols)
+            self._before_kernels(memory)
+            self._send(linked.words, memory, linked.block)
+            self._call("cuGraphLaunch", linked.executable, self.queue)
 
     def unlink(self, linked: CudaGraph) -> None:
         """Destroy a graph once it has run."""
@@ -397,76 +331,63 @@ class CudaDriver(AbortableDriver):
     # ---- times
 
     def set_profiler(self, profiler: SignalProfiler | None) -> bool:
-        """Record events around each kernel, until the profile ends."""
+        """Mark the begin and the end of each kernel, until the profile ends."""
         with self._lock:
             self._flush()
-            self._times.switch(profiler)
-        return True
+            if profiler is not None:
+                event = self._timed_mark()
+                self.leave(self._record())
+                if self._base:  # the time between events is a float32, so it has to be short
+                    self._base_time = self._read_time(event)
+                    self._release(self._base)
+                self._base = event
+            return super().set_profiler(profiler)
 
-    def report_times(self) -> None:
-        """Read the events of the profile."""
-        with self._lock:
-            self._flush()
-            self._times.commands.report()
+    def _timed_mark(self) -> int:
+        return self._mark(self.queue, ENUMS["CU_EVENT_DEFAULT"])
 
-    # ---- the timeline
+    def _read_time(self, event: int) -> float:
+        milliseconds = c_float()
+        self._call("cuEventElapsedTime", byref(milliseconds), self._base, event)
+        return self._base_time + milliseconds.value * 1e6
 
-    def _record(self) -> int:
-        """Record an event after all that is in the stream. Return its timeline value."""
-        event = self._free_events.pop() if self._free_events else self._pointer(
-            "cuEventCreate", ENUMS["CU_EVENT_DISABLE_TIMING"])
-        self._call("cuEventRecord", event, self.stream)
-        self._signals += 1
-        self._events[self._signals] = event
-        return self._signals
+    def _read_times(self, events: list[Any]) -> list[tuple[int, int]]:
+        self.leave(self._record())
+        times = [(round(self._read_time(a)), round(self._read_time(b))) for a, b in events]
+        for event in [event for pair in events for event in pair]:
+            self._release(event)
+        return times
 
-    def signal(self) -> int:
-        """Record an event after all queued work."""
-        with self._lock:
-            self._flush()
-            return self._record()
+    def _compare_clocks(self) -> tuple[int, int]:
+        """Time an event."""
+        start, event = time.monotonic_ns(), self._timed_mark()
+        self.leave(self._record())
+        nanoseconds = time.monotonic_ns() - start
+        ahead = start + nanoseconds // 2 - round(self._read_time(event))
+        self._release(event)
+        return nanoseconds, ahead
 
-    def done(self, value: int) -> bool:
-        """Whether the event was reached."""
-        with self._lock:
-            self._flush()
-            return self._reached(value)
+    # ---- events
 
-    def _reached(self, value: int) -> bool:
-        if value <= self._passed:
-            return True
-        self.check_not_aborted()
+    def _mark(self, queue: int, flags: int = ENUMS["CU_EVENT_DISABLE_TIMING"]) -> int:
+        free = self._free_events.setdefault(flags, [])
+        event = free.pop() if free else self._pointer("cuEventCreate", flags)
+        self._flags[event] = flags
+        self._call("cuEventRecord", event, queue)
+        return event
+
+    def _wait_for(self, queue: int, event: int) -> None:
+        self._call("cuStreamWaitEvent", queue, event, 0)
+
+    def _is_complete(self, event: int) -> bool:
         self._enter()
-        code = self._calls["cuEventQuery"](self._events[value])
-        if code == _NOT_READY:
-            return False
-        if code:
+        code = self._calls["cuEventQuery"](event)
+        if code not in (0, _NOT_READY):
             raise self._failure("cuEventQuery", code)
-        for reached in range(self._passed + 1, value + 1):
-            self._free_events.append(self._events.pop(reached))
-        self._passed = value
-        while self._pending_values and self._pending_values[0][0] <= value:
-            self._pending_values.popleft()
-        return True
+        return not code
 
-    def last(self) -> int:
-        """Timeline value of the last event."""
-        with self._lock:
-            return self._signals
-
-    def _poll_until(self, value: int) -> None:
-        pause = 0.0
-        while True:
-            with self._lock:
-                if self._reached(value):
-                    return
-            time.sleep(pause)
-            pause = min(pause + 2e-5, 1e-3)
-
-    def submit(self) -> None:
-        """Launch what is deferred; a stream begins by itself."""
-        with self._lock:
-            self._flush()
+    def _release(self, event: int) -> None:
+        self._free_events[self._flags[event]].append(event)
 
 
 def device() -> GpuDevice:

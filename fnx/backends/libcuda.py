@@ -39,6 +39,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadDataEx": (_P, _P, _U, _P, _P),
     "cuModuleGetFunction": (_P, _P, c_char_p),
     "cuStreamCreate": (_P, _U),
+    "cuStreamWaitEvent": (_P, _P, _U),
     "cuEventCreate": (_P, _U),
     "cuEventRecord": (_P, _P),
     "cuEventQuery": (_P,),

@@ -1,10 +1,12 @@
-"""Errors of a lost wgpu device, mapped copies to the host, and functions of wgpu-native."""
+"""What wgpu and wgpu-native give: functions, pipelines with what they bind, mapped copies to the
+host, errors of a lost device.
+"""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from fnx.backends.gpu.driver import AsyncRead, HostBytes
 from fnx.core.support.errors import DeviceError
+from fnx.core.support.kernel_interface import share_bindings
 from fnx.core.support.process import load
 
 _LOST_TEXT = "is lost"  # in the message, whatever was called
@@ -66,6 +69,59 @@ class NativeFunctions:
         descriptor = self._ffi.new("WGPUComputePassDescriptor *")
         descriptor.timestampWrites = writes
         return descriptor, writes
+
+
+class WebGpuKernel:
+    """The WGSL of a kernel, and its pipelines by the way in which operands share buffers."""
+
+    def __init__(self, symbol: str, text: str) -> None:
+        self.symbol, self.text = symbol, text
+        self.pipelines: dict[tuple[int, ...], Any] = {}
+
+
+class Pipelines:
+    """The pipelines of kernels, and what they bind: buffers, and words of parameters.
+
+    Args:
+        wgpu: the module.
+        gpu: the device.
+    """
+
+    def __init__(self, wgpu: Any, gpu: Any) -> None:
+        self._compute, self._gpu = wgpu.ShaderStage.COMPUTE, gpu
+        self._layouts: dict[tuple[int, int], Any] = {}
+
+    def bind(self, kernel: WebGpuKernel, operands: Sequence[Any], params: Any, words: int
+             ) -> tuple[Any, Any]:
+        """Return the pipeline for operands in these buffers, and a bind group of them and of
+        ``words`` words of parameters, rounded up to vectors of four.
+        """
+        buffers, words = list(dict.fromkeys(operands)), words + 3 & ~3
+        layout = self._layout(len(buffers), words)
+        entries = [{"binding": i, "resource": {"buffer": b, "offset": 0, "size": b.size}}
+                   for i, b in enumerate(buffers)]
+        entries.append({"binding": len(buffers), "resource": {
+            "buffer": params, "offset": 0, "size": 4 * words}})
+        pattern = tuple([buffers.index(b) for b in operands])
+        pipeline = kernel.pipelines.get(pattern)
+        if pipeline is None:
+            module = self._gpu.create_shader_module(code=share_bindings(kernel.text, pattern))
+            pipeline = kernel.pipelines[pattern] = self._gpu.create_compute_pipeline(
+                layout=self._gpu.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": kernel.symbol})
+        return pipeline, self._gpu.create_bind_group(layout=layout, entries=entries)
+
+    def _layout(self, bindings: int, words: int) -> Any:
+        key = bindings, words
+        layout = self._layouts.get(key)
+        if layout is None:
+            entries: list[dict[str, Any]] = [
+                {"binding": i, "visibility": self._compute, "buffer": {"type": "storage"}}
+                for i in range(bindings)]
+            entries.append({"binding": bindings, "visibility": self._compute, "buffer": {
+                "type": "uniform", "has_dynamic_offset": True, "min_binding_size": 4 * words}})
+            layout = self._layouts[key] = self._gpu.create_bind_group_layout(entries=entries)
+        return layout
 
 
 class CopyDriver(Protocol):

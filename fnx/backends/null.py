@@ -71,16 +71,11 @@ class NullDevice(DeviceBase):
         self.target = Target("null", kind="kernels")
         self.submissions: deque[NullCommandBuffer] = deque(maxlen=10_000)
         self.allocated = 0
-        self.allocate = self._allocate
 
-    def _allocate(self, sizes: Iterable[int]) -> list[NullStorage]:
+    def allocate(self, sizes: Iterable[int]) -> list[NullStorage]:
         storages = [NullStorage(n) for n in sizes]
         self.allocated += sum([storage.nbytes for storage in storages])
         return storages
-
-    def upload(self, value: np.ndarray[Any, Any]) -> NullStorage:
-        """Return a storage without memory; the value is discarded."""
-        return self._allocate((value.nbytes,))[0]
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> NullCommandBuffer:

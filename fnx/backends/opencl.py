@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import time
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
 
-from fnx.backends.device.profiling import CommandTimes, SignalProfiler
-from fnx.backends.gpu.call_list import CallList, CallRunner
-from fnx.backends.gpu.cancellation import AbortableDriver
-from fnx.backends.gpu.copy_order import MIN_QUEUED_COPY, CopyOrder
+from fnx.backends.device.profiling import SignalProfiler
+from fnx.backends.gpu.call_list import CallList
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.driver_probe import probe_driver
-from fnx.backends.gpu.pinned_memory import MAX_BLOCK, PinnedCopy, PinnedPool
+from fnx.backends.gpu.in_order_driver import EventDriver
 from fnx.backends.libopencl import (
     CORRECT_DIVIDE,
     ERRORS,
@@ -39,7 +37,6 @@ from fnx.backends.libopencl import (
 )
 from fnx.core.support.errors import DeviceError
 from fnx.core.support.kernel_interface import ABORT_FLAG
-from fnx.core.support.process import fork_safe_lock
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 
@@ -53,7 +50,6 @@ _TIMED, _QUEUED, _START, _END = 1 << 1, 0x1280, 0x1282, 0x1283  # times of event
 _NO_MEMORY = (-4, -5, -6)
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
-_MAX_ACQUIRED = 64  # acquired pieces of pinned memory before their copies are checked
 MIN_RECORDED = 8  # launches; fewer are as fast when queued one by one
 
 
@@ -83,7 +79,7 @@ class OpenClLaunches(Record):
     kernels: tuple[int, ...]
 
 
-class OpenClDriver(OpenClDevices, AbortableDriver):
+class OpenClDriver(OpenClDevices, EventDriver):
     """The first suitable device.
 
     Raises:
@@ -94,7 +90,7 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
     can_reopen = True
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        super().__init__()
         library = load_library()
         self.cl = load_functions(library)
         self.platform, self.device = self._select_device()
@@ -102,11 +98,9 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         self.recording = load_khr_functions(library, self.platform) \
             if has_command_buffers else None
         self.min_recorded = 0 if self.recording is None else MIN_RECORDED
-        self.runner = CallRunner()
         self.context = self.cl.clCreateContext(None, 1, (c_void_p * 1)(self.device), None, None)
-        self.queue: int = self.cl.clCreateCommandQueue(self.context, self.device, 0)
-        self.copy_queue: int = self.cl.clCreateCommandQueue(self.context, self.device, 0)
-        self._order, self._copied = CopyOrder(), 0  # the timeline value after the last copy
+        self.queue, self.copy_queue = [
+            self.cl.clCreateCommandQueue(self.context, self.device, 0) for _ in range(2)]
         self.kind = self._text(NAME)
         self.is_processor = bool(self._query_int(TYPE) & _IS_PROCESSOR)
         rounds_divisions = self._query_int(FP32) & CORRECT_DIVIDE
@@ -118,12 +112,7 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
                              shared=min(32 << 10, local), private=1 << 10, vector_bits=128,
                              vector_registers=64, max_chunks=1024)
         self.enqueues = self._freed = 0
-        self._events, self._copy_events = dict[int, int](), dict[int, int]()
-        self._signals = self._done = 0
         self._untimed_queue, self._timed_queue = self.queue, 0
-        self._times = CommandTimes(self._read_times, self._compare_clocks)
-        self._lock = fork_safe_lock()
-        self.pinned = PinnedPool(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
         self._abort_word = c_int.from_address(address)
 
@@ -143,22 +132,7 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         self._freed += 1  # other memory may get its handle
         self.cl.clReleaseMemObject(memory)
 
-    def write(self, memory: int, offset: int, value: HostBytes) -> None:
-        """Copy to pinned memory, one block at a time, from which the device reads."""
-        for start in range(0, value.nbytes, MAX_BLOCK):
-            chunk = value[start:start + MAX_BLOCK]
-            with self._lock:  # else another thread's signal may precede the copy
-                address = self.pinned.acquire(chunk.nbytes)
-                ctypes.memmove(address, chunk.ctypes.data, chunk.nbytes)
-                self.cl.clEnqueueWriteBuffer(self._copy_queue(memory, chunk.nbytes), memory, 0,
-                                             offset + start, chunk.nbytes, address, 0, None, None)
-                acquired = self.pinned.acquired
-                if len(acquired) >= _MAX_ACQUIRED or \
-                        sum([size for size, _ in acquired]) >= MAX_BLOCK:
-                    self.pinned.behind(self.signal())
-
     def _pin(self, nbytes: int) -> int:
-        """Allocate host memory, never freed, that the device reads without another copy."""
         return self._host_memory(nbytes, _MAPPED)[1]
 
     def _host_memory(self, nbytes: int, map_flags: int, content: bytes = b"") -> tuple[int, int]:
@@ -174,51 +148,20 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         return buffer, self.cl.clEnqueueMapBuffer(self.queue, buffer, 1, map_flags, 0, nbytes, 0,
                                                   None, None)
 
-    def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Wait interruptibly (Ctrl-C), then copy."""
-        self.wait(self.signal())
+    def _copy_in(self, queue: int, memory: int, offset: int, address: int, nbytes: int) -> None:
+        self.cl.clEnqueueWriteBuffer(queue, memory, 0, offset, nbytes, address, 0, None, None)
+
+    def _copy_out(self, queue: int, memory: int, offset: int, address: int, nbytes: int) -> None:
+        self.cl.clEnqueueReadBuffer(queue, memory, 0, offset, nbytes, address, 0, None, None)
+
+    def _copy_within(self, source: int, source_offset: int, to: int, offset: int, nbytes: int
+                     ) -> None:
+        self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0, None,
+                                    None)
+
+    def _read(self, memory: int, offset: int, to: HostBytes) -> None:
         self.cl.clEnqueueReadBuffer(self.queue, memory, 1, offset, to.nbytes, to.ctypes.data, 0,
                                     None, None)
-
-    def fetch(self, memory: int, offset: int, nbytes: int) -> PinnedCopy:
-        """Queue a copy to pinned memory, followed by a marker."""
-        with self._lock:
-            block = self.pinned.acquire_block(nbytes)
-            queue = self._copy_queue(memory, nbytes)
-            self.cl.clEnqueueReadBuffer(queue, memory, 0, offset, nbytes, block[1], 0, None, None)
-            self.cl.clFlush(queue)
-            return PinnedCopy(self.pinned, block, nbytes, self.signal(), self.wait)
-
-    def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
-        """Queue a copy on the device."""
-        with self._lock:
-            self._order.before_compute((source, to), self._wait_for_copies)
-            self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0,
-                                        None, None)
-
-    # ---- the order of the queues, changed under the lock, with the commands
-
-    def _copy_queue(self, memory: int, nbytes: int) -> int:
-        """Return the queue for a copy from or to memory, which has waited for what it needs."""
-        if nbytes < MIN_QUEUED_COPY:
-            self._order.before_compute((memory,), self._wait_for_copies)
-            return self.queue
-        self._order.before_copy(memory, self._wait_for_kernels)
-        self._copied = self._signals + 1
-        return self.copy_queue
-
-    def _wait_for_copies(self) -> None:
-        self._wait_between(self.copy_queue, self.queue)
-
-    def _wait_for_kernels(self) -> None:
-        self._wait_between(self.queue, self.copy_queue)
-
-    def _wait_between(self, first: int, then: int) -> None:
-        """Let later work of a queue wait for all that another one has."""
-        event = self._mark(first)
-        self.cl.clFlush(first)
-        self.cl.clEnqueueBarrierWithWaitList(then, 1, byref(c_void_p(event)), None)
-        self.cl.clReleaseEvent(event)
 
     # ---- work
 
@@ -248,20 +191,20 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol,
                             takes_abort_word)
 
-    def exec(self, launch: QueuedLaunch) -> None:
-        """Set the arguments, then enqueue the kernel."""
-        self._set_arguments(launch.kernel.handle, launch)
-        self.enqueues += 1
-        groups, threads, event = launch.groups, launch.threads, c_void_p()
-        with self._lock:
-            self._order.before_compute([m for m, _ in launch.buffers], self._wait_for_copies)
+    def _start(self) -> None:
+        """Set the arguments of each launch, then enqueue the kernel."""
+        launches, self._pending = self._pending, []
+        for launch in launches:
+            self._set_arguments(launch.kernel.handle, launch)
+            self._before_kernels([m for m, _ in launch.buffers])
+            event = c_void_p()
             self.cl.clEnqueueNDRangeKernel(
-                self.queue, launch.kernel.handle, 1, None, byref(c_size_t(groups * threads)),
-                byref(c_size_t(threads)), 0, None, byref(event) if self._times.is_open else None)
-        if self._times.is_open:
-            self._times.add(event.value or 0, launch.command)
-            if not self._times.room:
-                self._times.report()
+                self.queue, launch.kernel.handle, 1, None,
+                byref(c_size_t(launch.groups * launch.threads)), byref(c_size_t(launch.threads)),
+                0, None, byref(event) if self._times.is_open else None)
+            if self._times.is_open:
+                self._times.add(event.value or 0, launch.command)
+        self.enqueues += len(launches)
 
     def _set_arguments(self, kernel: int, launch: QueuedLaunch, is_bound: bool = True) -> None:
         """Set the arguments, except for the memory of a launch that is not bound."""
@@ -299,6 +242,7 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         """Run the calls."""
         self.enqueues += len(linked.kernels)
         with self._lock:
+            self._flush()
             if self._order.is_open:
                 self._order.before_compute(memory, self._wait_for_copies)
             failed = linked.calls.run(memory, self._freed)
@@ -338,7 +282,8 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         self.enqueues += 1
         assert self.recording is not None
         with self._lock:
-            self._order.before_compute(recorded.memory, self._wait_for_copies)
+            self._flush()
+            self._before_kernels(recorded.memory)
             self.recording.clEnqueueCommandBufferKHR(0, None, recorded.handle, 0, None, None)
 
     def forget(self, recorded: OpenClRecord) -> None:
@@ -358,22 +303,15 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
                 self._timed_queue = self.cl.clCreateCommandQueue(self.context, self.device, _TIMED)
             except OpenClError:
                 return False
-        self._switch_queue(self._untimed_queue if profiler is None else self._timed_queue)
-        self._times.switch(profiler)
-        return True
-
-    def _switch_queue(self, queue: int) -> None:
-        """Let later work go to another queue, after all that is queued."""
-        with self._lock:
+        with self._lock:  # later work goes to another queue, after all that is queued
+            self._flush()
+            queue = self._untimed_queue if profiler is None else self._timed_queue
             self._wait_between(self.queue, queue)
             self.queue = queue
-
-    def report_times(self) -> None:
-        """Read the events of the profile."""
-        self._times.report()
+        return super().set_profiler(profiler)
 
     def _compare_clocks(self) -> tuple[int, int]:
-        """Return how long it took to queue a marker, and by how much the host's clock is ahead."""
+        """Time how long it takes to queue a marker."""
         start, event = time.monotonic_ns(), self._mark(self.queue)
         nanoseconds = time.monotonic_ns() - start
         self.wait(self.signal())
@@ -381,8 +319,7 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         self.cl.clReleaseEvent(event)
         return nanoseconds, offset
 
-    def _read_times(self, events: list[int]) -> list[tuple[int, int]]:
-        """Wait for commands; return when they began and ended."""
+    def _read_times(self, events: list[Any]) -> list[tuple[int, int]]:
         self.wait(self.signal())
         times = [(self._read_time(e, _START), self._read_time(e, _END)) for e in events]
         for event in events:
@@ -394,43 +331,15 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
         self.cl.clGetEventProfilingInfo(event, what, 8, byref(value), None)
         return value.value
 
-    # ---- the timeline
-
-    def signal(self) -> int:
-        """Enqueue a marker, on both queues if the one of copies may have work."""
-        with self._lock:
-            self._signals += 1
-            self._events[self._signals] = self._mark(self.queue)
-            if self._copied > self._done:
-                self._copy_events[self._signals] = self._mark(self.copy_queue)
-            return self._signals
+    # ---- events
 
     def _mark(self, queue: int) -> int:
         event = c_void_p()
         self.cl.clEnqueueMarkerWithWaitList(queue, 0, None, byref(event))
         return event.value or 0
 
-    def done(self, value: int) -> bool:
-        """Whether the markers were reached."""
-        with self._lock:
-            event = self._events.get(value)
-            if value <= self._done or event is None:
-                return True
-            self.check_not_aborted()
-            if not self._is_complete(event):
-                return False
-            if self._copied > self._done:
-                copied = self._copy_events.get(value)  # none if all copies before it were done
-                if copied and not self._is_complete(copied):
-                    return False
-                for old in [v for v in self._copy_events if v <= value]:
-                    self.cl.clReleaseEvent(self._copy_events.pop(old))
-                if value >= self._copied:
-                    self._order.close()
-            self._done = value
-            for old in [v for v in self._events if v <= value]:
-                self.cl.clReleaseEvent(self._events.pop(old))
-            return True
+    def _wait_for(self, queue: int, event: int) -> None:
+        self.cl.clEnqueueBarrierWithWaitList(queue, 1, byref(c_void_p(event)), None)
 
     def _is_complete(self, event: int) -> bool:
         status = c_int()
@@ -440,15 +349,12 @@ class OpenClDriver(OpenClDevices, AbortableDriver):
                               f"{ERRORS.get(status.value, 'error')} ({status.value})")
         return status.value == _COMPLETE
 
-    def last(self) -> int:
-        """Timeline value of the last marker."""
-        with self._lock:
-            return self._signals
+    def _release(self, event: int) -> None:
+        self.cl.clReleaseEvent(event)
 
-    def submit(self) -> None:
-        """Flush the queues."""
+    def _begin(self) -> None:
         self.cl.clFlush(self.queue)
-        if self._copied > self._done:
+        if self._copied > self._passed:
             self.cl.clFlush(self.copy_queue)
 
 

@@ -2,45 +2,44 @@
 
     a call      one encoder, one submit, in machine code (gpu/call_list.py); kernels are dispatches
                 of one pass, in order
-    memory      pieces of large buffers, so that the operands of a kernel need few bindings
-    arguments   words of one uniform buffer, written before the submit
+    memory      pieces of large buffers, so that the operands of a kernel need few bindings; a
+                number: that of the buffer in its high bits, the offset in the low ones
+    arguments   words of one uniform buffer, written before the submit: of each launch, the number
+                of groups, offsets of its buffers, scalars
 
 A kernel is compiled at its first launch, once for each way in which its operands share buffers,
 since two bindings may not refer to the same buffer. Counts and sizes are checked before encoding,
-as wgpu-native may end the process on an error.
+and that memory was not freed, as wgpu-native may end the process on an error. While a profile is
+recorded, each launch is a pass of its own, which has its times.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
+from ctypes import c_int32
 from typing import Any
 
+import numpy as np
+
 from fnx.backends.device.profiling import SignalProfiler
-from fnx.backends.gpu.cancellation import InterruptibleDriver
+from fnx.backends.gpu.call_list import ArgumentWords, CallList
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, number_memory
 from fnx.backends.gpu.driver_probe import probe_driver
+from fnx.backends.gpu.in_order_driver import InOrderDriver
 from fnx.backends.libwgpu import (
     MappedCopy,
+    NativeFunctions,
+    Pipelines,
+    WebGpuKernel,
     device_lost_error,
     reports_device_loss,
     start_copy_thread,
 )
-from fnx.backends.webgpu_passes import (
-    ALIGNMENT,
-    BUFFER_SHIFT,
-    OFFSET_MASK,
-    LinkedPass,
-    PassEncoder,
-    PassTimes,
-    WebGpuKernel,
-    round_up,
-)
-from fnx.core.support.errors import DeviceError
+from fnx.core.support.errors import DeviceError, DonatedError
 from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS
-from fnx.core.support.process import exit_without_destructors, fork_safe_lock, load
+from fnx.core.support.process import exit_without_destructors, load
 from fnx.core.support.target import Target
 
 # The target: the minimum that the standard guarantees, so that kernels for web pages can be
@@ -51,8 +50,11 @@ ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 1
 # Mesa's CPU driver, which stops longer loops
 SOFTWARE_ADAPTER, MAX_LOOP_STEPS = "llvmpipe", (1 << 16) - 1
 SLAB, MAX_PIECE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
-_CHECK_SECONDS = 0.1  # seconds between checks for a lost device during a wait
-_MORE_PAUSE, _MAX_PAUSE = 2e-5, 1e-3  # seconds by which pauses of a wait grow, and their bound
+ALIGNMENT = 256  # of pieces and of the words of a launch
+BUFFER_SHIFT = 40  # bits of an offset in memory
+OFFSET_MASK = (1 << BUFFER_SHIFT) - 1
+_MAX_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
+_ENCODER, _PASS, _ENCODED, _HANDLES = range(4)  # handles that the calls of a pass return
 _SUBGROUPS, _TIMES = "subgroup", "timestamp-query"  # optional features of adapters
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
@@ -65,7 +67,25 @@ def _min_subgroup_size(adapter: Any) -> int:
     return width if width & (width - 1) == 0 and ROW.threads % max(width, 1) == 0 else 0
 
 
-class WebGpuDriver(InterruptibleDriver):
+class LinkedPass:
+    """The launches of a pass, and the calls that encode them.
+
+    Attributes:
+        words: the parameters of the last call.
+        params: the uniform buffer for the words.
+        upload: the call that copies the words there.
+        prepared: the calls, with what they use, by the buffers that contain the memory; none of
+            these was freed when ``freed`` had been.
+    """
+
+    def __init__(self, launches: Sequence[QueuedLaunch], words: ArgumentWords, params: Any,
+                 upload: CallList) -> None:
+        self.launches, self.words, self.params, self.upload = launches, words, params, upload
+        self.prepared: dict[tuple[int, ...], tuple[CallList, list[Any]]] = {}
+        self.freed = 0
+
+
+class WebGpuDriver(InOrderDriver):
     """The adapter that wgpu prefers.
 
     Raises:
@@ -76,7 +96,7 @@ class WebGpuDriver(InterruptibleDriver):
     can_reopen = True
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        super().__init__()
         try:
             self.wgpu: Any = load("wgpu")
         except ImportError as error:
@@ -107,47 +127,74 @@ class WebGpuDriver(InterruptibleDriver):
         self._is_software = SOFTWARE_ADAPTER in self.kind
         max_steps = MAX_LOOP_STEPS if self._is_software else 0
         self.target = ROW.replace(subgroup=min_subgroup, max_steps=max_steps)
-        self._signals = self._passed = 0
-        self._buffers: dict[int, Any] = {}
+        self._buffers: dict[int, Any] = {}     # those that were not freed, by number
+        self._last = self._freed = 0           # the last number, and how many were freed
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
         self._sizes: dict[int, int] = {}       # ... and their sizes
         self._slab = self._left = 0            # the rest of the last slab
-        self._pending: list[QueuedLaunch] = []
-        self._times: PassTimes | None = None
-        self._lock, self.passes = fork_safe_lock(), PassEncoder(self.wgpu, self.gpu, self._buffers)
         self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
         self._copy_queue = start_copy_thread()
-        self._marker_memory = self._buffer(ALIGNMENT) << BUFFER_SHIFT
+        self._marker_memory = self._add_buffer(ALIGNMENT)
+        self._queries: Any = None              # of the times of passes: two of each
+        self._used, self.submits = 0, 0        # queries of a profile; passes
+        self.functions, self.pipelines = NativeFunctions(), Pipelines(self.wgpu, self.gpu)
+        self._run_checked = self.functions.checked(CallList.run)
+        self._submit_calls, self._discard_calls = [CallList(self.runner, 0, 1) for _ in range(2)]
+        self._submit_calls.call(
+            "QueueSubmit", self.functions["QueueSubmit"], self.functions.handle(self.queue), 1,
+            self._submit_calls.address_of(0), has_status=False)
+        for calls in (self._submit_calls, self._discard_calls):
+            calls.call("CommandBufferRelease", self.functions["CommandBufferRelease"], 0, first=0,
+                       has_status=False)
 
     # ---- memory
 
     @reports_device_loss
     def alloc(self, nbytes: int) -> int:
         """Allocate a piece of a slab, or a separate buffer if it is large."""
-        size = round_up(nbytes)
+        size = -(-nbytes // ALIGNMENT) * ALIGNMENT
         with self._lock:
             if size > MAX_PIECE:
-                return self._buffer(size) << BUFFER_SHIFT
+                return self._add_buffer(size)
             free = self._free.setdefault(size, [])
             if free:
                 return free.pop()
             if self._left < size:
-                self._slab, self._left = self._buffer(SLAB) << BUFFER_SHIFT, SLAB
+                self._slab, self._left = self._add_buffer(SLAB), SLAB
             piece = self._slab
             self._sizes[piece] = size
             self._slab, self._left = piece + size, self._left - size
             return piece
 
-    def _buffer(self, nbytes: int) -> int:
+    def _add_buffer(self, nbytes: int) -> int:
         usage = self.wgpu.BufferUsage
         try:
-            buffer = self.gpu.create_buffer(
-                size=nbytes, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
+            buffer = self._create(nbytes, usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
         except self.wgpu.GPUOutOfMemoryError as why:
             raise MemoryError(str(why)) from None
-        number = len(self._buffers) + 1
-        self._buffers[number] = buffer
-        return number
+        self._last += 1
+        self._buffers[self._last] = buffer
+        return self._last << BUFFER_SHIFT
+
+    def _create(self, nbytes: int, usage: int) -> Any:
+        return self.gpu.create_buffer(size=nbytes, usage=usage)
+
+    def _buffer(self, number: int) -> Any:
+        """Return a buffer by its number.
+
+        Raises:
+            DonatedError: it was freed; wgpu-native ends a process that submits its use.
+        """
+        try:
+            return self._buffers[number]
+        except KeyError:
+            raise DonatedError("webgpu: expected an array with a value, got one whose memory was "
+                               "freed", hint="call x.delete() when nothing reads x any more"
+                               ) from None
+
+    def _part(self, memory: int, offset: int) -> tuple[Any, int]:
+        """Return the buffer that contains memory, and the offset in it."""
+        return self._buffer(memory >> BUFFER_SHIFT), (memory & OFFSET_MASK) + offset
 
     @reports_device_loss
     def free(self, memory: int) -> None:
@@ -158,9 +205,9 @@ class WebGpuDriver(InterruptibleDriver):
             if size is not None:
                 self._free[size].append(memory)
                 return
-            number = memory >> BUFFER_SHIFT
-            self._buffers[number].destroy()
-            self._buffers[number] = None
+            self._buffer(memory >> BUFFER_SHIFT).destroy()
+            del self._buffers[memory >> BUFFER_SHIFT]
+            self._freed += 1
 
     @reports_device_loss
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
@@ -168,20 +215,12 @@ class WebGpuDriver(InterruptibleDriver):
         whole_bytes, tail_bytes = value.nbytes & ~3, value.nbytes & 3
         with self._lock:
             self._flush()
-            start = (memory & OFFSET_MASK) + offset
+            buffer, start = self._part(memory, offset)
             if whole_bytes:
-                self.queue.write_buffer(self._buffers[memory >> BUFFER_SHIFT], start,
-                                        value[:whole_bytes])
+                self.queue.write_buffer(buffer, start, value[:whole_bytes])
             if tail_bytes:  # the padding belongs to no other allocation
-                self.queue.write_buffer(self._buffers[memory >> BUFFER_SHIFT], start + whole_bytes,
+                self.queue.write_buffer(buffer, start + whole_bytes,
                                         value[whole_bytes:].tobytes() + bytes(4 - tail_bytes))
-
-    def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Wait interruptibly (Ctrl-C), then copy."""
-        mapped = self.fetch(memory, offset, to.nbytes)
-        mapped.wait()
-        to[:] = mapped.content()
-        mapped.release()
 
     @reports_device_loss
     def fetch(self, memory: int, offset: int, nbytes: int) -> MappedCopy:
@@ -191,17 +230,15 @@ class WebGpuDriver(InterruptibleDriver):
         with self._lock:
             self._flush()
             self._wait_for_previous()
-            encoder = self.gpu.create_command_encoder()
-            mapped = self._mapped(encoder, memory, offset, nbytes)
-            return self._send(encoder, mapped, nbytes)
+            return self._fetch(*self._part(memory, offset), nbytes)
 
-    def _mapped(self, encoder: Any, memory: int, offset: int, nbytes: int) -> Any:
-        """Create a buffer to be mapped, and encode the copy to it."""
-        padded = nbytes + 3 & ~3
-        mapped = self._host_buffer(padded)
-        encoder.copy_buffer_to_buffer(self._buffers[memory >> BUFFER_SHIFT],
-                                      (memory & OFFSET_MASK) + offset, mapped, 0, padded)
-        return mapped
+    def _fetch(self, buffer: Any, start: int, nbytes: int) -> MappedCopy:
+        usage = self.wgpu.BufferUsage
+        mapped = self._create(nbytes + 3 & ~3, usage.MAP_READ | usage.COPY_DST)
+        self._copy(buffer, start, mapped, 0, nbytes)
+        copy = self._copies[self._signals] = MappedCopy(self, mapped, nbytes, self._signals)
+        self._copy_queue.put(copy)
+        return copy
 
     @reports_device_loss
     def copy(self, source: int, source_offset: int, to: int, offset: int,
@@ -210,16 +247,14 @@ class WebGpuDriver(InterruptibleDriver):
         with self._lock:
             self._flush()
             self._wait_for_previous()
-            encoder = self.gpu.create_command_encoder()
-            encoder.copy_buffer_to_buffer(
-                self._buffers[source >> BUFFER_SHIFT], (source & OFFSET_MASK) + source_offset,
-                self._buffers[to >> BUFFER_SHIFT], (to & OFFSET_MASK) + offset, nbytes + 3 & ~3)
-            self.queue.submit([encoder.finish()])
-            self._signals += 1
+            self._copy(*self._part(source, source_offset), *self._part(to, offset), nbytes)
 
-    def _host_buffer(self, nbytes: int) -> Any:
-        usage = self.wgpu.BufferUsage
-        return self.gpu.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
+    def _copy(self, source: Any, start: int, to: Any, offset: int, nbytes: int) -> None:
+        """Submit a copy between buffers, padded to whole words."""
+        encoder = self.gpu.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, start, to, offset, nbytes + 3 & ~3)
+        self.queue.submit([encoder.finish()])
+        self._record()
 
     def _wait_for_previous(self) -> None:
         """Wait for the previous submission on Mesa, whose submit would wait for it anyway.
@@ -229,44 +264,37 @@ class WebGpuDriver(InterruptibleDriver):
         if self._is_software:
             self.leave(self._signals)
 
-    def _send(self, encoder: Any, mapped: Any, nbytes: int) -> MappedCopy:
-        """Submit, and assign a timeline value to the copy."""
-        self.queue.submit([encoder.finish()])
-        self._signals += 1
-        copy = self._copies[self._signals] = MappedCopy(self, mapped, nbytes, self._signals)
-        self._copy_queue.put(copy)
-        return copy
-
     # ---- kernels
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, WebGpuKernel]:
         """Wrap the source: compilation depends on how operands share buffers at launch."""
         return {symbol: WebGpuKernel(symbol, text) for symbol, text in texts.items()}
 
-    def exec(self, launch: QueuedLaunch) -> None:
-        """Defer the launch until other work must follow it: all go in one submit."""
-        self.check_not_aborted()
-        with self._lock:
-            self._pending.append(launch)
-            times = self.passes.times
-            if times is not None and len(self._pending) == times.commands.room:
-                self._flush()
-                times.commands.report()
-
-    def _flush(self) -> None:
+    @reports_device_loss
+    def _start(self) -> None:
         """Encode and submit the deferred launches."""
-        if not self._pending:
-            return
         self._wait_for_previous()
-        launches, self._pending = self._pending, []
-        self.passes.submit_once(launches)
-        self._signals += 1
+        launches, memory = number_memory(self._pending)
+        self._pending = []
+        linked = self.link(launches, len(memory))
+        self._submit(linked, memory)
+        self.unlink(linked)
 
     @reports_device_loss
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> LinkedPass:
-        """Prepare a pass with its own uniform buffer; memory is bound at each call."""
-        with self._lock:
-            return self.passes.link(launches, numbers)
+        """Prepare a pass with a uniform buffer; memory is bound at each call."""
+        for launch in launches:
+            if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
+                raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
+        words = ArgumentWords(self.runner, [((0, launch.groups), launch.buffers, launch.scalars)
+                                            for launch in launches], numbers, c_int32, ALIGNMENT)
+        usage = self.wgpu.BufferUsage
+        params = self._create(max(words.nbytes, ALIGNMENT), usage.UNIFORM | usage.COPY_DST)
+        upload = CallList(self.runner, 0, 0)
+        upload.call("QueueWriteBuffer", self.functions["QueueWriteBuffer"],
+                    self.functions.handle(self.queue), self.functions.handle(params), 0,
+                    words.address, words.nbytes, has_status=False)
+        return LinkedPass(launches, words, params, upload)
 
     @reports_device_loss
     def launch(self, linked: LinkedPass, memory: list[int]) -> None:
@@ -278,61 +306,128 @@ class WebGpuDriver(InterruptibleDriver):
         with self._lock:
             self._flush()
             self._wait_for_previous()
-            self.passes.submit(linked, memory)
-            self._signals += 1
+            self._submit(linked, memory)
 
     def unlink(self, linked: LinkedPass) -> None:
         """Destroy the uniform buffer once queued work has read it."""
         linked.params.destroy()
+
+    def _submit(self, linked: LinkedPass, memory: list[int]) -> None:
+        """Upload the parameters if they changed, then encode and submit the pass."""
+        if linked.freed != self._freed:
+            linked.freed = self._freed
+            linked.prepared = {key: calls for key, calls in linked.prepared.items()
+                               if self._buffers.keys() >= set(key)}
+        buffers = tuple([m >> BUFFER_SHIFT for m in memory])
+        prepared = linked.prepared.get(buffers)
+        if prepared is None:
+            prepared = self._prepare(linked, buffers)
+            if len(linked.prepared) == _MAX_PREPARED:
+                linked.prepared.pop(next(iter(linked.prepared)))
+            linked.prepared[buffers] = prepared
+        linked.words.send([m & OFFSET_MASK for m in memory],
+                          lambda: self._run_checked(linked.upload, []))
+        calls = prepared[0]
+        try:
+            self._run_checked(calls, [0] * _HANDLES)
+        except self.wgpu.GPUError:  # a submit would end the process
+            self._discard_calls.run([calls.handle(_ENCODED)])
+            raise
+        self._run_checked(self._submit_calls, [calls.handle(_ENCODED)])
+        self.submits += 1
+        self._record()
+
+    def _prepare(self, linked: LinkedPass, buffers: Sequence[int]) -> tuple[CallList, list[Any]]:
+        """List the calls that encode a pass on these buffers; also return what they use."""
+        functions, is_timed, uses = self.functions, self._times.is_open, list[Any]()
+        calls = CallList(self.runner, len(linked.launches), _HANDLES, c_int32)
+
+        def encode(name: str, first: int, *arguments: int, returns: int | None = None) -> None:
+            calls.call(name, functions[name], *arguments, first=first, returns=returns,
+                       has_status=False)
+
+        def end() -> None:
+            encode("ComputePassEncoderEnd", _PASS, 0)
+            encode("ComputePassEncoderRelease", _PASS, 0)
+        calls.call("DeviceCreateCommandEncoder", functions["DeviceCreateCommandEncoder"],
+                   functions.handle(self.gpu), 0, returns=_ENCODER)
+        if not is_timed:
+            encode("CommandEncoderBeginComputePass", _ENCODER, 0, 0, returns=_PASS)
+        for launch, start in zip(linked.launches, linked.words.starts):
+            operands = [self._buffer(buffers[i]) for i, _ in launch.buffers]
+            words = 2 + len(launch.buffers) + len(launch.scalars)
+            pipeline, group = self.pipelines.bind(launch.kernel, operands, linked.params, words)
+            uses += pipeline, group
+            if is_timed:
+                uses.append(descriptor := self._descriptor(launch))
+                encode("CommandEncoderBeginComputePass", _ENCODER, 0,
+                       functions.address(descriptor[0]), returns=_PASS)
+            encode("ComputePassEncoderSetPipeline", _PASS, 0, functions.handle(pipeline))
+            encode("ComputePassEncoderSetBindGroup", _PASS, 0, 0, functions.handle(group), 1,
+                   calls.word(start))
+            encode("ComputePassEncoderDispatchWorkgroups", _PASS, 0,
+                   min(launch.groups, MAX_GROUPS_PER_AXIS),
+                   -(-launch.groups // MAX_GROUPS_PER_AXIS), 1)
+            if is_timed:
+                end()
+        if not is_timed:
+            end()
+        encode("CommandEncoderFinish", _ENCODER, 0, 0, returns=_ENCODED)
+        encode("CommandEncoderRelease", _ENCODER, 0)
+        return calls, uses
+
+    # ---- times
 
     @reports_device_loss
     def set_profiler(self, profiler: SignalProfiler | None) -> bool:
         """Submit each launch as a pass with times, until the profile ends."""
         if not self._has_times:
             return False
-        with self._lock:
-            self._flush()
-            if self._times is None:
-                self._times = PassTimes(self.wgpu, self.gpu, self.passes.functions,
-                                        self._read_buffer)
-            self._times.commands.switch(profiler)
-            self.passes.times = None if profiler is None else self._times
-        return True
+        if self._queries is None:
+            count, usage = 2 * self._times.room, self.wgpu.BufferUsage
+            self._queries = self.gpu.create_query_set(type="timestamp", count=count)
+            self._resolved = self._create(8 * count, usage.QUERY_RESOLVE | usage.COPY_SRC)
+        return super().set_profiler(profiler)
+
+    def _descriptor(self, launch: QueuedLaunch) -> tuple[Any, ...]:
+        """Return the descriptor of a pass with the times of a launch, and what it refers to."""
+        self._times.add(None, launch.command)
+        self._used += 2
+        return self.functions.timed_pass(self._queries, self._used - 2)
+
+    def _compare_clocks(self) -> tuple[int, int]:
+        """Time an empty pass."""
+        encoder = self.gpu.create_command_encoder()
+        encoder.begin_compute_pass(timestamp_writes={
+            "query_set": self._queries, "beginning_of_pass_write_index": 0,
+            "end_of_pass_write_index": 1}).end()
+        encoded, start = encoder.finish(), time.monotonic_ns()
+        self.queue.submit([encoded])
+        begin, end = self._read_times([None])[0]
+        nanoseconds = time.monotonic_ns() - start
+        return nanoseconds, start + (nanoseconds - begin - end) // 2
 
     @reports_device_loss
-    def report_times(self) -> None:
-        """Read the timestamps of the profile."""
-        with self._lock:
-            self._flush()
-            if self.passes.times is not None:
-                self.passes.times.commands.report()
-
-    def _read_buffer(self, buffer: Any, nbytes: int) -> HostBytes:
+    def _read_times(self, events: list[Any]) -> list[tuple[int, int]]:
+        count, self._used = len(events), 0
+        encoder = self.gpu.create_command_encoder()
+        encoder.resolve_query_set(self._queries, 0, 2 * count, self._resolved, 0)
+        self.queue.submit([encoder.finish()])
         self._wait_for_previous()
-        encoder, mapped = self.gpu.create_command_encoder(), self._host_buffer(nbytes)
-        encoder.copy_buffer_to_buffer(buffer, 0, mapped, 0, nbytes)
-        copy = self._send(encoder, mapped, nbytes)
-        copy.wait()
-        content = copy.content().copy()
-        copy.release()
-        return content
+        fetched = self._fetch(self._resolved, 0, 16 * count)
+        fetched.wait()
+        ticks = fetched.content().view(np.uint64).astype(np.float64).reshape(count, 2)
+        fetched.release()
+        return [(round(a), round(b)) for a, b in ticks * self.functions.timestamp_period(self.gpu)]
 
     # ---- the timeline
-
-    @reports_device_loss
-    def signal(self) -> int:
-        """Return a timeline value after all that is submitted."""
-        with self._lock:
-            self._flush()
-            self._signals += 1
-            return self._signals
 
     @reports_device_loss
     def done(self, value: int) -> bool:
         """Whether the work before it is done: no work is left, or a copy after it has come back."""
         if value > self._passed:
             last = self._signals
-            is_empty = self.passes.functions.is_queue_empty(self.gpu)
+            is_empty = self.functions.is_queue_empty(self.gpu)
             copies = list(self._copies.values())
             for copy in copies:
                 if copy.is_mapped:
@@ -347,32 +442,18 @@ class WebGpuDriver(InterruptibleDriver):
         for number in [n for n in list(self._copies) if n <= value]:
             self._copies.pop(number, None)
 
-    def last(self) -> int:
-        """The last timeline value."""
-        return self._signals
-
     @reports_device_loss
-    def waited(self, value: int, limit: float) -> bool:
-        """Whether the value was reached within so many seconds.
+    def check_wait(self, value: int) -> None:
+        """Raise if a copy failed or the device is lost, as the work may then never end.
 
-        If others always submit more, a copy after the value shows it.
+        If others always submit more, a copy after the value shows that it was reached.
         """
-        start, pause, checked = time.monotonic(), 0.0, 0.0
-        while not self.done(value):
-            for copy in list(self._copies.values()):
-                if copy.failed:
-                    raise device_lost_error(copy.failed)
-            waited = time.monotonic() - start
-            if limit and waited > limit:
-                return False
-            if waited > checked + _CHECK_SECONDS:
-                checked = waited
-                self._host_buffer(4)  # raises if the device is lost: the work may then never end
-                if not self._is_software and max(self._copies, default=0) < value:
-                    self.fetch(self._marker_memory, 0, 4)
-            time.sleep(pause)
-            pause = min(pause + _MORE_PAUSE, _MAX_PAUSE)
-        return True
+        for copy in list(self._copies.values()):
+            if copy.failed:
+                raise device_lost_error(copy.failed)
+        self._create(4, self.wgpu.BufferUsage.COPY_DST)
+        if not self._is_software and max(self._copies, default=0) < value:
+            self.fetch(self._marker_memory, 0, 4)
 
     def abort(self) -> None:
         """Destroy the device. Its kernels may go on, but nobody waits for them."""
@@ -380,12 +461,6 @@ class WebGpuDriver(InterruptibleDriver):
         self.gpu.destroy()
         if self._is_software:
             exit_without_destructors()
-
-    @reports_device_loss
-    def submit(self) -> None:
-        """Submit the deferred launches, with one encoder."""
-        with self._lock:
-            self._flush()
 
 
 def device() -> GpuDevice:

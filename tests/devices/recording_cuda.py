@@ -1,9 +1,11 @@
 """A libcuda that records: it checks each call, and runs the queued work with the interpreter.
 
-Device memory is host memory, handles are numbers that each belong to one kind of object, and the
-stream holds the queued work until an event is queried: only then do copies and kernels access their
-memory, so overwriting a block too early gives wrong results. Fresh and freed memory is garbage.
-Whatever a real driver would refuse, or answer with a fault, adds a line to ``wrong``.
+Device memory is host memory, handles are numbers that each belong to one kind of object, and
+streams hold the queued work until an event is queried: only then do copies and kernels access their
+memory, so overwriting a block too early gives wrong results. Nothing but waits for events orders
+two streams: one runs as late as it can, or ahead of all others (``eager``), so that a wait that is
+missing gives a wrong result, too. Fresh and freed memory is garbage. Whatever a real driver would
+refuse, or answer with a fault, adds a line to ``wrong``.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ class RecordingCuda:
         fault: the code that the next event query returns.
         endless: symbols of kernels that poll the cancellation flag in host memory.
         unending: names of kernels that end only when cancelled.
-        alone: whether only one thread calls: then a copy to the host must find the stream empty.
+        alone: whether only one thread calls: then a copy to the host must find all streams empty.
+        eager: of the streams by number, those that run ahead of others.
+        asks: how often an event is queried until it is reached.
+        drops_waits: of the streams by number, those that do not wait for events.
         version: of the driver.
     """
 
@@ -70,12 +75,21 @@ class RecordingCuda:
         self.memory: dict[int, np.ndarray[Any, Any]] = {}
         self.pinned: dict[int, np.ndarray[Any, Any]] = {}
         self.things: dict[int, tuple[str, Any]] = {}
-        self.stream: list[tuple[str, Any]] = []
-        self.asked: set[int] = set()
+        self.streams: dict[int, list[tuple[str, Any]]] = {}
+        self.eager: set[int] = set()
+        self.drops_waits: set[int] = set()
+        self.recorded: Counter[int] = Counter()  # how often each event was recorded
+        self.asked: Counter[int] = Counter()
+        self.asks = 2
         self.reached: dict[int, int] = {}  # nanoseconds, by event
         self.ran: list[str] = []
         self.functions = {name: ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._called(name))
                           for name, types in libcuda.SIGNATURES.items()}
+
+    @property
+    def stream(self) -> list[tuple[str, Any]]:
+        """The work that is queued, of all streams."""
+        return [work for stream in self.streams.values() for work in stream]
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -127,6 +141,7 @@ class RecordingCuda:
 
     def _cuInit(self, flags: int) -> None:
         assert flags == 0
+        self.streams.clear()  # what a driver had queued that is opened anew is abandoned
 
     def _cuDriverGetVersion(self, to: int) -> None:
         _put(to, self.version, ctypes.c_int)
@@ -162,7 +177,15 @@ class RecordingCuda:
 
     def _cuStreamCreate(self, to: int, flags: int) -> None:
         assert flags == 1
-        _put(to, self._new("stream", None))
+        handle = self._new("stream", [])
+        self.streams[handle] = self._is(handle, "stream")
+        _put(to, handle)
+
+    def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        assert flags == 0
+        self._is(event, "event")
+        if list(self.streams).index(stream) not in self.drops_waits:
+            self._is(stream, "stream").append(("wait", (event, self.recorded[event])))
 
     # ---- memory
 
@@ -177,7 +200,7 @@ class RecordingCuda:
         _put(to, whole.ctypes.data + start)
 
     def _cuMemFree_v2(self, address: int) -> None:
-        self._run(len(self.stream))
+        self._run_all()
         gone = self.memory.pop(address)
         self.room += gone.nbytes
         gone[:] = 0xEE
@@ -194,28 +217,26 @@ class RecordingCuda:
         _put(to, memory)
 
     def _cuMemcpyHtoDAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
-        self._is(stream, "stream")
         self._inside(to, nbytes)
         assert any(at <= source and source + nbytes <= at + block.nbytes
                    for at, block in self.pinned.items()), "an asynchronous copy of pageable memory"
-        self.stream.append(("copy", lambda: self._inside(to, nbytes).__setitem__(
+        self._is(stream, "stream").append(("copy", lambda: self._inside(to, nbytes).__setitem__(
             slice(nbytes), _bytes(source, nbytes))))
 
     def _cuMemcpyDtoH_v2(self, to: int, source: int, nbytes: int) -> None:
-        assert not self.stream or not self.alone, "it waits for no stream that is not blocking"
+        assert not self.alone or all(kind == "event" for kind, _ in self.stream), \
+            "it waits for no stream that is not blocking"
         _bytes(to, nbytes)[:] = self._inside(source, nbytes)[:nbytes]
 
     def _cuMemcpyDtoHAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
-        self._is(stream, "stream")
         self._inside(source, nbytes)
         assert any(at <= to and to + nbytes <= at + block.nbytes
                    for at, block in self.pinned.items()), "an asynchronous copy to pageable memory"
-        self.stream.append(("copy", lambda: _bytes(to, nbytes).__setitem__(
+        self._is(stream, "stream").append(("copy", lambda: _bytes(to, nbytes).__setitem__(
             slice(nbytes), self._inside(source, nbytes)[:nbytes])))
 
     def _cuMemcpyDtoDAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
-        self._is(stream, "stream")
-        self.stream.append(("copy", lambda: self._inside(to, nbytes).__setitem__(
+        self._is(stream, "stream").append(("copy", lambda: self._inside(to, nbytes).__setitem__(
             slice(nbytes), self._inside(source, nbytes)[:nbytes].copy())))
 
     # ---- kernels
@@ -245,9 +266,8 @@ class RecordingCuda:
         return symbol, ctypes.c_uint64.from_address(argument).value
 
     def _cuLaunchKernel(self, function: int, *args: Any) -> None:
-        self._is(args[7], "stream")
-        self.stream.append(("kernel", self._kernel(function, args[:3], args[3:6], *args[6:7],
-                                                   *args[8:])))
+        kernel = self._kernel(function, args[:3], args[3:6], *args[6:7], *args[8:])
+        self._is(args[7], "stream").append(("kernel", kernel))
 
     def _compute(self, symbol: str, words: int) -> bool:
         """Run a kernel on the memory that its argument words point to when it starts; return
@@ -303,8 +323,8 @@ class RecordingCuda:
         _put(to, self._new("executable", [kernel for _, kernel in self._is(graph, "graph")]))
 
     def _cuGraphLaunch(self, executable: int, stream: int) -> None:
-        self._is(stream, "stream")
-        self.stream += [("kernel", kernel) for kernel in self._is(executable, "executable")]
+        self._is(stream, "stream").extend(
+            [("kernel", kernel) for kernel in self._is(executable, "executable")])
 
     def _cuGraphDestroy(self, graph: int) -> None:
         self._end(graph, "graph")
@@ -320,39 +340,60 @@ class RecordingCuda:
 
     def _cuEventRecord(self, event: int, stream: int) -> None:
         self._is(event, "event")
-        self._is(stream, "stream")
-        assert ("event", event) not in self.stream, "an event that is in flight"
-        self.stream.append(("event", event))
+        self.recorded[event] += 1
+        self._is(stream, "stream").append(("event", (event, self.recorded[event])))
+
+    def _in_flight(self, event: int) -> bool:
+        return ("event", (event, self.recorded[event])) in self.stream
 
     def _cuEventQuery(self, event: int) -> None:
-        """Return not-ready on the first query, and run the stream on the second."""
+        """Return not-ready until the last of ``asks`` queries, which runs the streams up to it."""
         self._is(event, "event")
         if self.fault:
             raise Refused(self.fault)
-        if ("event", event) in self.stream:
-            if event in self.asked:
-                self.asked.discard(event)
-                self._run(self.stream.index(("event", event)) + 1)
-            else:
-                self.asked.add(event)
-            raise Refused(600)
+        if not self._in_flight(event):
+            return
+        self.asked[event] += 1
+        if self.asked[event] >= self.asks:
+            for number, stream in enumerate(self.streams.values()):
+                if number in self.eager:
+                    self._run(stream, len(stream))
+            if self._run_to((event, self.recorded[event])):
+                del self.asked[event]
+                return
+        raise Refused(600)
 
     def _cuEventElapsedTime(self, to: int, first: int, second: int) -> None:
         for event in (first, second):
             assert self._is(event, "event"), "an event without times"
-            assert ("event", event) not in self.stream, "an event that is in flight"
+            assert not self._in_flight(event), "an event that is in flight"
         _put(to, (self.reached[second] - self.reached[first]) / 1e6, ctypes.c_float)
 
-    def _run(self, count: int) -> None:
+    def _run_to(self, event: tuple[int, int]) -> bool:
+        """Run the stream of an event up to it; return whether it was reached."""
+        for stream in self.streams.values():
+            if ("event", event) in stream:
+                return self._run(stream, stream.index(("event", event)) + 1)
+        return True
+
+    def _run_all(self) -> None:
+        for stream in self.streams.values():
+            self._run(stream, len(stream))
+
+    def _run(self, stream: list[tuple[str, Any]], count: int) -> bool:
+        """Run work of a stream in order, and of others what it waits for; return whether all of it
+        has ended."""
         for _ in range(count):
-            kind, what = self.stream[0]
-            if kind == "kernel" and not self._compute(*what):
-                return
-            self.stream.pop(0)
+            kind, what = stream[0]
+            if kind == "kernel" and not self._compute(*what) or \
+                    kind == "wait" and not self._run_to(what):
+                return False
+            stream.pop(0)
             if kind == "copy":
                 what()
             elif kind == "event":
-                self.reached[what] = time.monotonic_ns()
+                self.reached[what[0]] = time.monotonic_ns()
+        return True
 
 
 class RecordedDevice(GpuDevice):

@@ -19,7 +19,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends import cuda, libcuda
 from fnx.backends.device.base import get_device
-from fnx.backends.gpu import pinned_memory
+from fnx.backends.gpu import in_order_driver, pinned_memory
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError, OutOfMemoryError
 from tests.devices.recording_cuda import RecordingCuda, recording
@@ -117,8 +117,10 @@ def test_the_same_memory_again_needs_no_copy(device: Any) -> None:
 def test_calls_in_flight_do_not_share_blocks(device: Any) -> None:
     f = fnx.jit(lambda x, y: x - 2 * y)
     xs = [jnp.asarray(np.full(300, i, np.float32)) for i in range(40)]
-    kept = [f(x, y) for x, y in zip(xs, xs[1:])]  # no event was queried so far
+    library.asks = 1 << 30
+    kept = [f(x, y) for x, y in zip(xs, xs[1:])]
     assert len(library.stream) > 100
+    library.asks = 2
     for i, z in enumerate(kept):
         assert (np.asarray(z) == i - 2 * (i + 1)).all()
 
@@ -142,7 +144,7 @@ def test_threads_share_the_device(device: Any) -> None:
 
 def test_uploads_of_any_size_come_through_bounded_pinned_memory(
         device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned_memory, "MAX_BLOCK", 1 << 16)
+    monkeypatch.setattr(in_order_driver, "MAX_BLOCK", 1 << 16)
     monkeypatch.setattr(pinned_memory, "MAX_PINNED", 1 << 18)
     value = np.arange(1 << 19, dtype=np.float32)
     x = jnp.asarray(value)
@@ -177,7 +179,7 @@ def test_an_illegal_address_loses_the_device_and_says_so(device: Any) -> None:
     f, x = fnx.jit(lambda x: jnp.exp(x) + 1), jnp.asarray(X)
     y = f(x)
     library.fault = 700
-    with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS\); one of: ") as first:
+    with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS\); in flight: ") as first:
         np.asarray(y)
     assert "restart the process" in str(first.value)
     with pytest.raises(DeviceError, match="the device is lost"):

@@ -19,7 +19,7 @@ import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.backends.device.base import get_device
 from fnx.core.support.config import override
-from fnx.core.support.errors import DeviceError
+from fnx.core.support.errors import DeviceError, DonatedError
 from tests.devices.conftest import on_device_or_recording
 
 
@@ -186,6 +186,39 @@ def test_whatever_is_asked_of_a_lost_device_says_so(name: str, webgpu: Any) -> N
         np.asarray(LOST[name](x))
     assert "test_faults.py" in str(why.value) and "  Fix: " in str(why.value)
     assert works(webgpu)
+
+
+FREED: dict[str, Any] = {
+    "call": lambda driver, linked, freed, other: driver.launch(linked, [freed, other]),
+    "first call": lambda driver, linked, freed, other: driver.launch(
+        driver.link(linked.launches, 2), [freed, other]),
+    "fetch": lambda driver, linked, freed, other: driver.fetch(freed, 0, 4),
+    "copy": lambda driver, linked, freed, other: driver.copy(freed, 0, other, 0, 4),
+    "copy to": lambda driver, linked, freed, other: driver.copy(other, 0, freed, 0, 4),
+    "write": lambda driver, linked, freed, other: driver.write(freed, 0, np.zeros(4, np.uint8)),
+    "free": lambda driver, linked, freed, other: driver.free(freed),
+}
+
+
+@pytest.mark.parametrize("use", FREED)
+def test_memory_that_was_freed_does_not_end_the_process(
+        use: str, webgpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wgpu-native aborts when work on a buffer is submitted that was destroyed."""
+    driver, f, x = webgpu.driver, fnx.jit(lambda x: x * 3 + 1), jnp.ones(1 << 20)
+    links: list[Any] = []
+    fnx.clear_caches()  # of another case: the program is linked again
+    with monkeypatch.context() as patch:
+        link = driver.link
+        patch.setattr(driver, "link", lambda *args: links.append(link(*args)) or links[-1])
+        f(x).block_until_ready()
+    linked, = links
+    memory, other = [driver.alloc(4 << 20) for _ in range(2)]
+    driver.launch(linked, [memory, other])  # its calls are prepared
+    driver.free(memory)
+    with pytest.raises(DonatedError, match="got one whose memory was freed"):
+        FREED[use](driver, linked, memory, other)
+    driver.free(other)
+    assert works(webgpu) and (np.asarray(f(x)) == 4).all()
 
 
 def long(x: Any, out: Any) -> None:

@@ -149,8 +149,8 @@ def test_gamma_in_single_precision(name: str, webgpu: Any) -> None:
 
 
 def test_a_training_step_is_one_submit(webgpu: Any) -> None:
-    counts = [webgpu.driver.passes.submits]
-    losses = train(6, lambda: counts.append(webgpu.driver.passes.submits))
+    counts = [webgpu.driver.submits]
+    losses = train(6, lambda: counts.append(webgpu.driver.submits))
     assert list(np.diff(counts)[1:]) == [1] * 5
     with override(device="cpu"):
         np.testing.assert_allclose(losses, train(6), rtol=2e-5)
@@ -167,7 +167,7 @@ def test_a_call_is_encoded_by_machine_code_and_leaves_no_handles(
     f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
     for _ in range(4):
         f(x).block_until_ready()
-    seen: list[str] = []
+    seen, before = list[str](), kept_command_buffers()  # of a device that other tests lost
     for kind, names in ((type(webgpu.driver.gpu), ("create_command_encoder", "create_buffer")),
                         (type(webgpu.driver.queue), ("submit", "write_buffer"))):
         for name in names:
@@ -177,14 +177,14 @@ def test_a_call_is_encoded_by_machine_code_and_leaves_no_handles(
         y.block_until_ready()
     monkeypatch.undo()
     assert not seen
-    assert not kept_command_buffers()
+    assert kept_command_buffers() <= before
     np.testing.assert_array_equal(np.asarray(y), np.arange(12.0, dtype=np.float32) * 2 + 1)
 
 
 def test_a_pass_that_cannot_be_encoded_is_an_error_and_others_run(
         webgpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver, functions = webgpu.driver, webgpu.driver.passes.functions
-    calls = CallList(driver.passes.runner, 0, 3)  # a pass begins and does not end
+    driver, functions = webgpu.driver, webgpu.driver.functions
+    calls = CallList(driver.runner, 0, 3)  # a pass begins and does not end
     calls.call("create", functions["DeviceCreateCommandEncoder"], functions.handle(driver.gpu), 0,
                returns=0)
     for name, returns in (("CommandEncoderBeginComputePass", 1), ("CommandEncoderFinish", 2)):
@@ -193,7 +193,7 @@ def test_a_pass_that_cannot_be_encoded_is_an_error_and_others_run(
         calls.call(name, functions[name], 0, first=i, has_status=False)
     f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
     with monkeypatch.context() as patch:
-        patch.setattr(driver.passes, "_prepare", lambda linked, buffers: (calls, []))
+        patch.setattr(driver, "_prepare", lambda linked, buffers: (calls, []))
         with pytest.raises(driver.wgpu.GPUError):
             f(x)
     y = fnx.jit(lambda x: x * 2 + 1)(x)

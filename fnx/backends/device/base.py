@@ -54,6 +54,10 @@ class DeviceStorage(ABC):
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """Return a read-only array of the value. Waits for it, and keeps the storage alive."""
 
+    @abstractmethod
+    def fill(self, value: np.ndarray[Any, Any]) -> None:
+        """Copy the elements of an array to newly allocated memory, row-major."""
+
 
 class CommandBuffer(ABC):
     """Encoded commands, immutable. Any number of submissions may be in flight."""
@@ -125,9 +129,11 @@ class DeviceBase(ABC):
         """Bytes taken from the system for memory of these sizes."""
         return sum(sizes)
 
-    @abstractmethod
     def upload(self, value: np.ndarray[Any, Any]) -> DeviceStorage:
         """Copy an array to a new storage, in row-major order."""
+        storage = self.allocate((value.nbytes,))[0]
+        storage.fill(value)
+        return storage
 
     def zeros(self, nbytes: int) -> DeviceStorage | None:
         """Allocate memory that is zero without being written. None if it has to be written."""

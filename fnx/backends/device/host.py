@@ -72,12 +72,6 @@ class HostDevice(DeviceBase):
         """Return a function that allocates the results of a call."""
         return functools.partial(self.allocate, group_small_results(sizes))
 
-    def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
-        """Copy an array to a new storage."""
-        storage = self.allocate((value.nbytes,))[0]
-        storage.fill(value)
-        return storage
-
     def borrow(self, value: np.ndarray[Any, Any], check: Callable[[], None] | None = None
                ) -> HostStorage | None:
         """Wrap the memory of an array, if its layout allows; with a check, always."""

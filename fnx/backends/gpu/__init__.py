@@ -7,6 +7,8 @@
     transfer.py             copies from device to device; pinned_memory.py holds their chunks
     cancellation.py         time limit and Ctrl-C: aborting kernels that do not end
     driver.py               ``QueueDriver``, the operations of one in-order queue
+    in_order_driver.py      drivers of queues that run their commands in order; copy_order.py orders
+                            a queue of copies and one of kernels
     queues_driver.py        drivers of several queues, for which commands say what they wait for
     driver_probe.py         a trial of a driver in a child process
 

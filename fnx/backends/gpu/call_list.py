@@ -17,7 +17,7 @@ whose status is not 0 ends the run.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import addressof, c_int32, c_int64
 
 from fnx.backends.llvm.binding import host_target
@@ -194,3 +194,46 @@ class CallList:
         first = addressof(self._closed)
         self._range = first + 8, first + 8 * len(self._records), addressof(self._memory)
         return self._range
+
+
+class ArgumentWords:
+    """The arguments of launches as words of one block, filled in for the memory of each call.
+
+    Args:
+        runner: of lists of calls.
+        rows: of each launch, words, memory by number with an offset, and further words.
+        numbers: how many pieces of memory a call has.
+        word: the type of words.
+        alignment: bytes of which the words of a launch begin at a multiple.
+
+    Attributes:
+        starts: where the words of each launch begin, in bytes.
+        nbytes: bytes of all.
+        address: where they are.
+    """
+
+    def __init__(self, runner: CallRunner,
+                 rows: Sequence[tuple[Sequence[int], Sequence[tuple[int, int]], Sequence[int]]],
+                 numbers: int, word: type[c_int32 | c_int64] = c_int64, alignment: int = 8) -> None:
+        size = ctypes.sizeof(word)
+        self.starts, self.nbytes = list[int](), 0
+        for row in rows:
+            self.starts.append(self.nbytes)
+            self.nbytes += -(-size * sum(map(len, row)) // alignment) * alignment
+        self._words = CallList(runner, self.nbytes // size, numbers, word)
+        self.address, self._is_sent = addressof(self._words.words), False
+        for start, (before, places, behind) in zip(self.starts, rows):
+            self._words.used = start // size
+            self._words.add(before)
+            self._words.add_stores(places)
+            self._words.add(behind)
+
+    def send(self, memory: list[int], send: Callable[[], object]) -> None:
+        """Fill in the memory of a call, and send the words if they are not those of the last call.
+        """
+        self._words.run(memory)
+        if self._words.has_changed:
+            self._is_sent = False
+        if not self._is_sent:
+            send()
+            self._is_sent = True

@@ -20,6 +20,8 @@ from fnx.core.support.errors import DeviceError
 from fnx.core.support.process import exit_without_destructors
 
 _ABORT_TIMEOUT = 1.0  # seconds for aborted work to end
+_CHECK_SECONDS = 0.1  # between checks for a failed device during a wait
+_MORE_PAUSE, _MAX_PAUSE = 2e-5, 1e-3  # seconds by which pauses of a wait grow, and their bound
 
 
 class InterruptibleDriver(QueueDriver):
@@ -49,9 +51,24 @@ class InterruptibleDriver(QueueDriver):
         if self.aborted:
             raise DeviceError(f"{self.name}: work was aborted")
 
-    @abstractmethod
     def waited(self, value: int, limit: float) -> bool:
-        """Whether the value was reached within ``limit`` seconds; 0: no limit."""
+        """Whether the value was reached within ``limit`` seconds; 0: no limit. Polls at increasing
+        intervals.
+        """
+        start, pause, checked = time.monotonic(), 0.0, 0.0
+        while not self.done(value):
+            seconds = time.monotonic() - start
+            if limit and seconds > limit:
+                return False
+            if seconds > checked + _CHECK_SECONDS:
+                checked = seconds
+                self.check_wait(value)
+            time.sleep(pause)
+            pause = min(pause + _MORE_PAUSE, _MAX_PAUSE)
+        return True
+
+    def check_wait(self, value: int) -> None:
+        """Raise if the device failed, from time to time during a wait."""
 
     def wait(self, value: int) -> None:
         """Submit, then wait for the value or Ctrl-C.
@@ -86,16 +103,6 @@ class AbortableDriver(InterruptibleDriver):
     """A driver whose kernels can poll a word in host memory."""
 
     _abort_word: c_int
-
-    def waited(self, value: int, limit: float) -> bool:
-        """Poll at increasing intervals."""
-        pause, start = 0.0, time.monotonic()
-        while not self.done(value):
-            if limit and time.monotonic() - start > limit:
-                return False
-            time.sleep(pause)
-            pause = min(pause + 2e-5, 1e-3)
-        return True
 
     def abort(self) -> None:
         """Set the abort word: kernels that poll it end, if the device can read host memory."""

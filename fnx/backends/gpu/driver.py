@@ -58,6 +58,14 @@ def bind_launch(launch: QueuedLaunch, memory: Mapping[Any, DeviceMemory] | Seque
     return launch.replace(buffers=tuple([(memory[i], offset) for i, offset in launch.buffers]))
 
 
+def number_memory(launches: Sequence[QueuedLaunch]
+                  ) -> tuple[list[QueuedLaunch], list[DeviceMemory]]:
+    """Replace memory by numbers; return the launches, and the memory by number."""
+    memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
+    numbers = {m: i for i, m in enumerate(memory)}
+    return [bind_launch(launch, numbers) for launch in launches], memory
+
+
 class DeviceLimits(Record):
     """Limits of a device.
 
@@ -162,9 +170,14 @@ class QueueDriver(ABC):
     def write(self, memory: DeviceMemory, offset: int, value: HostBytes) -> None:
         """Copy host bytes to device memory; the host may change them afterwards."""
 
-    @abstractmethod
     def read(self, memory: DeviceMemory, offset: int, to: HostBytes) -> None:
         """Copy device memory to the host, after all queued work."""
+        fetched = self.fetch(memory, offset, to.nbytes)
+        try:
+            fetched.wait()
+            to[:] = fetched.content()
+        finally:
+            fetched.release()
 
     @abstractmethod
     def fetch(self, memory: DeviceMemory, offset: int, nbytes: int) -> AsyncRead:

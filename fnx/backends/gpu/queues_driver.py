@@ -85,13 +85,7 @@ class QueuesDriver(AbortableDriver):
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Copy through pinned blocks, so that a wait can be left."""
         for start in range(0, to.nbytes, MAX_BLOCK):
-            size = min(MAX_BLOCK, to.nbytes - start)
-            fetched = self.fetch(memory, offset + start, size)
-            try:
-                fetched.wait()
-                to[start:start + size] = fetched.content()
-            finally:
-                fetched.release()
+            super().read(memory, offset + start, to[start:start + MAX_BLOCK])
 
     def fetch(self, memory: int, offset: int, nbytes: int) -> PinnedCopy:
         """Queue a copy to a pinned block."""
