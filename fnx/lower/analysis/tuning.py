@@ -81,10 +81,6 @@ ROW_BLOCK = _number(
 SHORT_ROW_VECTORS = _number(
     "SHORT_ROW_VECTORS", 16, "vectors",
     "of a row, up to which its steps are too short to hide how long each takes", _MODEL)
-LONG_FILL_ELEMENTS = _number(
-    "LONG_FILL_ELEMENTS", 1 << 14, "elements",
-    "of a stage, from which vectors fill it although a block of rows is long code",
-    "python benchmarks/first_calls.py hessian_logreg mlp_step")
 
 # ---- sorts
 

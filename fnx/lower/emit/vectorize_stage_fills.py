@@ -13,6 +13,12 @@ vectors are transposed (emit/stores.py):
     after   A = STAGE(x[14*ir + i, 16*ko + kl] where 16*ko + kl < K, ir, ko, kl, i)
             reads  A[ir, k, i]  ->  A[ir, k // 16, k % 16, i]         (the same offset: 14*k + i)
 
+Each row of a block is a copy of the code. Long work is done row by row instead, by a loop that
+fills a block, which is then transposed:
+
+    after   B = STAGE(tanh(x[14*ir + r, 16*ko + v]), r, v)                 r SEQ 14, v VEC 16
+            A = STAGE(B[i, kl], ir, ko, kl, i)
+
 The stage is padded to whole vectors, with zeros past the end of its source. Rows that are multiples
 of a kilobyte get one more vector: otherwise rows that are read together would map to few cache
 sets. This runs before GLOBAL stages become kernels. If the source is contiguous along a short row
@@ -47,6 +53,7 @@ from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores
 from fnx.lower.analysis.loops import ScheduledLoop
+from fnx.lower.analysis.tuning import LONG_BODY
 from fnx.lower.emit.expansion import extent_of
 from fnx.lower.emit.shuffles import can_transpose
 
@@ -78,7 +85,19 @@ def vectorize_stage_fills(kernel: UOp, target: Target) -> UOp:
              and (plan := _plan_fill(n, n not in vector_read, target)) is not None}
     rows = {n: lanes for n in nodes if n.op is ops.STAGE and n not in plans
             and (lanes := _row_lanes(n, target))}
-    return _FillRewriter(kernel, nodes, plans, rows).kernel() if plans or rows else kernel
+    loops = {n for n in nodes if n.op is ops.STAGE and n not in plans and n not in rows
+             and bound_ranges(n)[-1].arg.kind == "UNROLL" and _has_long_work(n)}
+    return _FillRewriter(kernel, nodes, plans, rows, loops).kernel() \
+        if plans or rows or loops else kernel
+
+
+def _has_long_work(stage: UOp) -> bool:
+    """Return whether a copy of the work for each row of a stage is too long a code."""
+    across = bound_ranges(stage)[-1]
+    nodes = toposort([value(stage)], stop=lambda n: across not in n.ranges or n.op is ops.STAGE)
+    work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and across in n.ranges
+               and n.dtype is not dtypes.index)
+    return work * extent_of(across) > 2 * LONG_BODY
 
 
 def _row_lanes(stage: UOp, target: Target) -> int:
@@ -127,11 +146,12 @@ def _is_contiguous_along(fill: UOp, r: UOp) -> bool:
 
 class _FillRewriter:
     def __init__(self, kernel: UOp, nodes: Sequence[UOp], plans: dict[UOp, _FillPlan],
-                 rows: dict[UOp, int]) -> None:
-        self.root, self.plans, self.rows = kernel, plans, rows
+                 rows: dict[UOp, int], loops: set[UOp]) -> None:
+        self.root, self.plans, self.rows, self.loops = kernel, plans, rows, loops
         self.cut: dict[UOp, ScheduledLoop] = {}
         self.order = list(kernel.arg.order)
         self.next_range_id = 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE)
+        self.next_stage_id = 1 + max(n.arg.id for n in nodes if n.op is ops.STAGE)
 
     def kernel(self) -> UOp:
         return with_stores(self.root, rebuild(self.root.src, self.visit), self.order)
@@ -141,6 +161,9 @@ class _FillRewriter:
             return self.rewrite_fill(node, src)
         if node in self.rows:
             return self.rewrite_row(node, src)
+        if node in self.loops:
+            return UOp(ops.STAGE, node.dtype, tuple(substitute(src, _sequential(src[1:]))),
+                       node.arg)
         if node.op is ops.INDEX and buffer(node) in self.plans:
             return self.rewrite_index(node, src)
         return None
@@ -178,18 +201,30 @@ class _FillRewriter:
         plan = self.plans[stage]
         loop = self.cut[stage] = ScheduledLoop(plan.along.arg.name, extent(plan.along))
         split_value, guards = self.split(loop, plan, stage.dtype.itemsize)
-        loops = {x: x.replace(arg=kernel_args.Range(x.arg.id, "SEQ", x.arg.name))
-                 for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is enough unrolled code
+        loops = _sequential(src[1:-1])  # a block is enough unrolled code
         if plan.rows:
             loops[plan.across] = self.fresh(
                 ScheduledLoop(plan.across.arg.name, extent(plan.across)), loop.ranges()[0])
         fill, = substitute(src[:1], {plan.along: split_value, **loops})
         for in_bounds in guards:
             fill = _restrict_loads(fill, loop.ranges()[1], in_bounds)
+        if not plan.rows and _has_long_work(stage):
+            fill = self.fill_block(fill, plan.across, loop.ranges()[1])
         split_ranges = {plan.along: loop.ranges()}
         ranges = [d for old in self.permute_layout(stage, src[1:])
                   for d in split_ranges.get(old, [loops.get(old, old)])]
         return UOp(ops.STAGE, stage.dtype, (fill, *ranges), stage.arg)
+
+    def fill_block(self, fill: UOp, across: UOp, lane: UOp) -> UOp:
+        """Return a LOAD of a block that a loop over its rows fills by vectors."""
+        row, vector = ScheduledLoop(across.arg.name, extent(across)), \
+            ScheduledLoop(lane.arg.name, extent(lane))
+        vector.kind = "VEC"
+        inner = [self.fresh(row, lane), self.fresh(vector, lane)]
+        row_fill, = substitute([fill], dict(zip((across, lane), inner)))
+        block = build.stage(row_fill, inner, self.next_stage_id)
+        self.next_stage_id += 1
+        return build.load(build.index_into(block, across, lane))
 
     def split(self, loop: ScheduledLoop, plan: _FillPlan, itemsize: int) -> tuple[UOp, list[UOp]]:
         """Return the value of the split range, and the conditions under which it is in bounds."""
@@ -224,6 +259,12 @@ class _FillRewriter:
         digits = [self.cut[stage].digits(i) if dim == split_dim else [i]
                   for dim, i in enumerate(src[1:])]
         return build.index_into(src[0], *chain(*self.permute_layout(stage, digits)))
+
+
+def _sequential(ranges: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Return a loop for each UNROLL range."""
+    return {r: r.replace(arg=kernel_args.Range(r.arg.id, "SEQ", r.arg.name))
+            for r in ranges if r.arg.kind == "UNROLL"}
 
 
 def _restrict_loads(fill: UOp, lane: UOp, in_bounds: UOp) -> UOp:

@@ -36,7 +36,7 @@ from fnx.core.support.range_kinds import LOOP_KINDS, WORKER_KIND
 from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import ScheduledLoop, name_of, quote_names
-from fnx.lower.analysis.tuning import LINE_BYTES, LONG_BODY, LONG_FILL_ELEMENTS
+from fnx.lower.analysis.tuning import LINE_BYTES
 from fnx.lower.analysis.workload import stride, volume
 
 _MAX_UNROLLED_FILL = 16
@@ -219,20 +219,10 @@ def _fill_kind(staged: UOp, r: UOp, is_last: bool) -> str:
     is_vector = is_last and (r.arg.kind == "VEC" or _is_word_row(staged, r))
     if is_vector and _is_contiguous(staged, r):
         return "VEC"
-    loads = [n for n in toposort([staged]) if n.op is ops.LOAD]
-    count = len(loads) if not _is_worth_long_code(staged) else \
-        sum(n.ranges == staged.ranges for n in loads)
+    count = sum(n.op is ops.LOAD and n.ranges == staged.ranges for n in toposort([staged]))
     is_short = extent(r).op is ops.CONST and \
         symbolic.bounds(extent(r))[1] * count <= _MAX_UNROLLED_FILL
     return "UNROLL" if is_short and (is_vector or r.arg.kind == "UNROLL") else "SEQ"
-
-
-def _is_worth_long_code(staged: UOp) -> bool:
-    """Return whether a fill by vectors, whose code is a copy of the work for each row of a block,
-    is worth its compilation: for little work, or for many elements."""
-    work = sum(n.op.cost for n in toposort([staged]) if n.op in ops.ELEMENTWISE
-               and n.dtype is not dtypes.index)
-    return work * _MAX_UNROLLED_FILL <= 2 * LONG_BODY or volume(staged.ranges) >= LONG_FILL_ELEMENTS
 
 
 def _is_word_row(staged: UOp, r: UOp) -> bool:

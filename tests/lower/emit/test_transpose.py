@@ -22,7 +22,6 @@ from fnx.lower.emit.shuffles import _network
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule
-from fnx.lower.schedule.staging import _is_worth_long_code
 from fnx.lower.schedule.tile import tile
 from tests.helpers import same_bits
 from tests.lower.machine import both, split
@@ -298,15 +297,51 @@ def test_long_work_on_many_elements_is_staged_by_vectors():
     assert any(r.arg.kind == "VEC" for n in stages for r in n.src[1:])
 
 
-@pytest.mark.parametrize("rows,ops_in_chain,worth", [(16, 4, True), (16, 40, False),
-                                                     (4096, 40, True)])
-def test_long_code_of_a_fill_pays_for_many_elements(rows, ops_in_chain, worth):
-    """Sixteen rows of long work are long code, which takes its time to compile."""
-    i, k = build.range_(rows, 0), build.range_(64, 1)
-    value = build.load(build.index_into(build.ref(0, F32, (rows, 64)), i, k))
-    for _ in range(ops_in_chain):
-        value = build.add(value, build.load(build.index_into(build.ref(1, F32, (rows,)), i)))
-    assert _is_worth_long_code(value) == worth
+@pytest.mark.parametrize("k", [3 * 16 + 1, 512])
+@pytest.mark.parametrize("space", ["PRIV", "GLOBAL"])
+@pytest.mark.parametrize("is_long", [False, True])
+def test_long_work_fills_a_block_row_by_row(k, space, is_long):
+    """A copy of it for each row of a block would be long code."""
+    lanes = llvm.host_target().vector_lanes(4)
+    kernel = packed(2 * lanes + 3, k, lanes, "UNROLL", space)
+
+    def longer(node, src):
+        if node.op is not ops.LOAD or accessors.buffer(node).op is not ops.REF:
+            return None
+        for _ in range(40 if is_long else 1):
+            node = build.add(build.mul(node, node), build.const(0.5, F32))
+        return node
+    kernel = kernel.with_operands(tuple(rebuild(kernel.src, longer)))
+    blocked = vectorize_stage_fills(kernel, llvm.host_target())
+    blocks = [n for n in toposort(blocked.src) if n.op is ops.STAGE
+              and [r.arg.kind for r in n.src[1:]] == ["SEQ", "VEC"]]
+    assert len(blocks) == (is_long and space == "GLOBAL")
+    work = [n for n in toposort([n.src[0] for n in blocks or toposort(blocked.src)
+                                 if n.op is ops.STAGE]) if n.op is ops.MUL and n.dtype is F32]
+    assert work
+    assert not any(r.arg.kind == "UNROLL" for n in work for r in n.ranges) or not is_long
+    assert vectorize_stage_fills(blocked, llvm.host_target()) is blocked
+    x = np.random.default_rng(0).uniform(0, 0.5, size=(2 * lanes + 3, k)).astype("f")
+    outs = []
+    for each in (kernel, blocked):
+        outs.append(np.zeros(2 * lanes + 3, "f"))
+        run_kernel(each, [x, outs[-1]], [])
+    assert same_bits(*outs)
+
+
+def test_long_work_that_vectors_cannot_fill_is_a_loop():
+    """Scalars far apart: the rows of x are read across."""
+    i, k = build.range_(14, 0, "UNROLL"), build.range_(64, 1)
+    value = build.load(build.index_into(build.ref(0, F32, (64, 14, 2)), k, i,
+                                        build.index_const(0)))
+    for _ in range(40):
+        value = build.add(value, build.load(build.index_into(build.ref(1, F32, (14,)), i)))
+    r, c = build.range_(14, 2), build.range_(64, 3)
+    read = build.load(build.index_into(build.stage(value, [k, i], 0), c, r))
+    store = build.store(build.index_into(build.ref(2, F32, (14, 64)), r, c), read)
+    kernel = vectorize_stage_fills(build.kernel([store], "far", (2, 3, 1, 0)), Target("cpu"))
+    stage, = [n for n in toposort([kernel]) if n.op is ops.STAGE]
+    assert [r.arg.kind for r in accessors.bound_ranges(stage)] == ["SEQ", "SEQ"]
 
 
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])
