@@ -22,7 +22,7 @@ from fnx.lower.analysis.memory import (
     temporary_buffer,
 )
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
-from fnx.lower.driver import Driver, Pass
+from fnx.lower.driver import Driver, Pass, reuse_orders
 from fnx.lower.fusion.kernel_steps import ControlFlowStep, KernelStep
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
@@ -108,7 +108,8 @@ class Blocks:
                 expand_control_flow(step, self.lower_body, alignment)
             for part in launches_of_step:
                 if isinstance(part, KernelStep):
-                    launches += self._launches(part, fixed_lengths, alignment)
+                    with reuse_orders():
+                        launches += self._launches(part, fixed_lengths, alignment)
                 else:
                     launches.append(part)
         unaligned = frozenset([node for node, n in alignments.items() if n < ALIGNMENT])

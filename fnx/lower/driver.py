@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
 
@@ -34,7 +35,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.cache import MEGABYTE, Cache, find_graphs, graph_bytes
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.op import Op
-from fnx.core.ir.uop import UOp, reachable, substitute, toposort
+from fnx.core.ir.uop import UOp, orders, reachable, substitute, toposort
 from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.support.config import config
 from fnx.core.support.errors import SpecError
@@ -48,11 +49,24 @@ Feature = Op | DType | str
 MASKED_LOAD = "masked LOAD"
 
 
+@contextmanager
+def reuse_orders() -> Iterator[None]:
+    """Within, ``toposort`` puts the same nodes in order once: the passes of a kernel ask for its
+    order some thirty times."""
+    outer, orders.known = orders.known, {}
+    try:
+        yield
+    finally:
+        orders.known = outer
+
+
 def find_features(state: Any) -> set[Feature]:
     """Return what passes look for in the graphs of a state, also inside FUNCTIONs: ops, dtypes,
     whether a LOAD has a condition, and whether that of a WHERE is unlikely."""
     features: set[Feature] = set()
-    for node in reachable(find_graphs(state)):
+    graphs = find_graphs(state)
+    nodes = toposort(graphs) if all(g.op is ops.KERNEL for g in graphs) else reachable(graphs)
+    for node in nodes:
         features.add(node.op)
         features.add(node.dtype)
         if node.op is ops.LOAD and len(node.src) > 1:

@@ -50,7 +50,7 @@ from fnx.lower.analysis.split_index_sets import split_index_sets
 from fnx.lower.analysis.workload import may_have_products
 from fnx.lower.blocks import BlockPasses, Blocks
 from fnx.lower.code_generation import kernel_code
-from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies
+from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies, reuse_orders
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernel_steps import reads_slices
 from fnx.lower.fusion.kernelize import Fusion
@@ -379,10 +379,11 @@ def lower(fn: UOp, target: Target, fixed_lengths: frozenset[int] | None = None,
     def ready(kernel: UOp) -> None:
         if kernel not in code:
             printed = code[kernel] = kernel_code(kernel, driver)
-            if on_kernel_ready is not None:
-                on_kernel_ready(printed)
-            if on_pass is not None:
-                printed.text()
+            with reuse_orders():
+                if on_kernel_ready is not None:
+                    on_kernel_ready(printed)
+                if on_pass is not None:
+                    printed.text()
 
     blocks = Blocks(driver, ready, BlockPasses(FUSION_PASSES, KERNEL_PASSES, COMMAND_PASSES),
                     schedules)

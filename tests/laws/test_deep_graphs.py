@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.uop import UOp, consumers, substitute, toposort
+from fnx.core.ir.accessors import consumers
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.levels import show, spec
 from fnx.core.levels.interp import evaluate
 from fnx.core.rewriting import symbolic

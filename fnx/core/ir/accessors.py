@@ -34,6 +34,17 @@ def ops_and_dtypes(roots: Iterable[UOp]) -> set[Op | DType]:
     return {n.op for n in nodes} | {n.dtype for n in nodes}
 
 
+def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """Map each node of a toposorted list to its consumers in the list, once per operand."""
+    out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
+    for node in out:
+        if not node.op.is_isolated:
+            for s in node.src:
+                if s in out:
+                    out[s].append(node)
+    return out
+
+
 def index_node(node: UOp) -> UOp:
     """Return the INDEX of a LOAD or a STORE."""
     return node.src[0]

@@ -390,6 +390,13 @@ def _add_locs(node: UOp, locs: tuple[Location, ...]) -> None:
         node.locs = (*node.locs[:1], *(*node.locs[1:], *new)[1 - most:])
 
 
+class _Orders(threading.local):
+    known: dict[tuple[UOp, ...], list[UOp]] | None = None  # within lower/driver.py's reuse_orders
+
+
+orders = _Orders()
+
+
 def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
              stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """Return all nodes reachable from ``roots``, operands first; iterative.
@@ -397,8 +404,10 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
     Does not enter a FUNCTION unless ``into_functions``. A node for which ``stop`` is true is
     listed, but its operands are not visited.
     """
-    out: list[UOp] = []
-    seen: set[UOp] = set()
+    known = orders.known if stop is None and not into_functions else None
+    if known is not None and (order := known.get(roots := tuple(roots))) is not None:
+        return [*order]
+    out, seen = list[UOp](), set[UOp]()
     above: list[tuple[UOp | None, Iterator[UOp]]] = []
     parent: UOp | None = None  # whose operands are being visited; None: the roots are
     rest = iter([*roots])
@@ -416,6 +425,8 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
             break
         else:
             if parent is None:
+                if known is not None:
+                    known[tuple(roots)] = [*out]
                 return out
             out.append(parent)
             parent, rest = above.pop()
@@ -476,17 +487,6 @@ def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UO
 def rebuild_results(fn: UOp, visit: Visit, known: Mapping[UOp, UOp] | None = None) -> UOp:
     """Return a FUNCTION with its results rebuilt, or itself if nothing changes."""
     return fn.with_operands(tuple(rebuild(fn.src, visit, known)))
-
-
-def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
-    """Map each node of a toposorted list to its consumers in the list, once per operand."""
-    out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
-    for node in out:
-        if not node.op.is_isolated:
-            for s in node.src:
-                if s in out:
-                    out[s].append(node)
-    return out
 
 
 def interned_nodes() -> list[UOp]:

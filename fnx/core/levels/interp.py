@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir import build, linalg, ops
+from fnx.core.ir.accessors import consumers
 from fnx.core.ir.cache import memoized
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import combine, fft_step, reduce_array, sort_operands
 from fnx.core.ir.op import max_value
 from fnx.core.ir.op_bodies import OpBodies
-from fnx.core.ir.uop import UOp, consumers, toposort
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import LIMIT, Watch, eval_node, run_kernel
 from fnx.core.scope import callbacks, communicator
 from fnx.core.support.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError

@@ -9,7 +9,7 @@ The kernel itself is not touched here: ``value`` is the expression that replaces
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges, extent
@@ -27,7 +27,7 @@ from fnx.core.ir.tiling import (
     Unroll,
     Vectorize,
 )
-from fnx.core.ir.uop import UOp, reachable, toposort
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import REPLICATED_KINDS
@@ -42,9 +42,7 @@ def ranges_of(kernel: UOp) -> list[UOp]:
     """Return all ranges: those of ``order``, outermost first, then the others in topological
     order."""
     position = {id: i for i, id in enumerate(kernel.arg.order)}
-    ranges: Collection[UOp] = {n for n in reachable(kernel.src) if n.op is ops.RANGE}
-    if any(r.arg.id not in position for r in ranges):
-        ranges = [n for n in toposort(kernel.src) if n.op is ops.RANGE]
+    ranges = [n for n in toposort(kernel.src) if n.op is ops.RANGE]
     return sorted(ranges, key=lambda r: position.get(r.arg.id, len(position)))
 
 

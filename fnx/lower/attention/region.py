@@ -14,7 +14,8 @@ import math
 from collections.abc import Container, Iterator, Sequence
 
 from fnx.core.ir import ops
-from fnx.core.ir.uop import UOp, consumers, toposort
+from fnx.core.ir.accessors import consumers
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.record import Record
 from fnx.lower.analysis.workload import may_be_product, two_factors

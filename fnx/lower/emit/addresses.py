@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from fnx.core.ir import build, dtypes, kernel_args, ops
 from fnx.core.ir.accessors import buffer, dims
 from fnx.core.ir.expr import Expr
-from fnx.core.ir.uop import UOp, reachable, substitute, toposort
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.algebra import Bounds, Polynomial, interval_product
 from fnx.core.support.record import Record
@@ -292,8 +292,6 @@ def scratch_layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UO
     """
     offsets: dict[UOp, UOp] = {}
     end = build.index_const(0)
-    if not any(n.op is ops.STAGE for n in reachable(kernel.src)):
-        return offsets, end
     for node in toposort(kernel.src):
         if node.op is ops.STAGE and node.arg.space == space:
             offsets[node] = end

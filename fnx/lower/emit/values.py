@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.uop import UOp, reachable, substitute
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.record import Record
@@ -43,7 +43,7 @@ class Values:
         self.lines, self.nontemporal = lines, nontemporal
         self.conditions = Conditions()
         self.has_inequalities = any(
-            n.op in INEQUALITIES and n.src[0].dtype is dtypes.index for n in reachable([kernel]))
+            n.op in INEQUALITIES and n.src[0].dtype is dtypes.index for n in toposort([kernel]))
         self.expansions = ExpansionTable(kernel)
         self.counter: dict[UOp, UOp] = {}
         self.addresses = Addresses(kernel, lines, self.value, self.counter)

@@ -36,7 +36,8 @@ import math
 from collections.abc import Iterable, Set
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.uop import UOp, consumers, toposort
+from fnx.core.ir.accessors import consumers
+from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.analysis.tuning import VECTOR_BYTES
 from fnx.lower.fusion import (
     concat_in_place,

@@ -24,9 +24,9 @@ import math
 from collections.abc import Sequence
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.accessors import buffer, dims, index_node, validity
+from fnx.core.ir.accessors import buffer, consumers, dims, index_node, validity
 from fnx.core.ir.expr import Expr
-from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, substitute, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores

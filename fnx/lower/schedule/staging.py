@@ -21,6 +21,7 @@ from fnx.core.ir.accessors import (
     bound_ranges,
     buffer,
     conjuncts,
+    consumers,
     dims,
     extent,
     indices,
@@ -29,7 +30,7 @@ from fnx.core.ir.accessors import (
     written_slots,
 )
 from fnx.core.ir.tiling import StageOperand
-from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, substitute, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.errors import KernelError
 from fnx.core.support.range_kinds import LOOP_KINDS, WORKER_KIND

@@ -27,7 +27,8 @@ import math
 from collections.abc import Callable
 
 from fnx.core.ir import build, op_args, ops
-from fnx.core.ir.uop import UOp, consumers, rebuild_results, toposort
+from fnx.core.ir.accessors import consumers
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 
 _MOVEMENTS = (ops.FOLD, ops.PAD, ops.PERMUTE, ops.RESHAPE)

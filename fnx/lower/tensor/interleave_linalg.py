@@ -27,8 +27,9 @@ from collections.abc import Mapping, Sequence
 
 from fnx.core.formulas.matrices import matrix_diagonal
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.accessors import consumers
 from fnx.core.ir.op_bodies import replace_results
-from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, toposort
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.support.target import Target
 from fnx.lower.emit.linalg import is_interleaved, takes_symmetric_part
 

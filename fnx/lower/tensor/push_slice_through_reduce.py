@@ -25,8 +25,9 @@ import math
 from collections.abc import Collection, Sequence
 
 from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import consumers
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp, consumers, rebuild_results, toposort
+from fnx.core.ir.uop import UOp, rebuild_results, toposort
 from fnx.lower.analysis.memory import nbytes_of
 from fnx.lower.analysis.tuning import MIN_SLICE, UNCACHED_BYTES
 

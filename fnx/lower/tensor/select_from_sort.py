@@ -25,8 +25,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import consumers
 from fnx.core.ir.op_bodies import replace_results
-from fnx.core.ir.uop import UOp, consumers, toposort
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.target import Target
 from fnx.lower.analysis import tuning

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fnx.core.ir import build, build_calls, build_named_axes, dtypes, ops
+from fnx.core.ir.accessors import consumers
 from fnx.core.ir.derivations import (
     Derivation,
     derive,
@@ -36,7 +37,7 @@ from fnx.core.ir.derivations import (
     set_derivation_context,
 )
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.uop import UOp, consumers, current_loc, rebuild, toposort
+from fnx.core.ir.uop import UOp, current_loc, rebuild, toposort
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.line_visits import recording

@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from fnx.core.ir import ops
+from fnx.core.ir.accessors import consumers
 from fnx.core.ir.op_bodies import OpBodies
-from fnx.core.ir.uop import UOp, consumers, toposort
+from fnx.core.ir.uop import UOp, toposort
 
 MIN_WORK = 8192  # of a node in a step: elements reduced, or total elementwise cost
 EXPENSIVE_COST = 40        # cost of an elementwise op whose result is worth storing for each step
