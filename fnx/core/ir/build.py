@@ -430,12 +430,17 @@ def results(called: UOp) -> tuple[UOp, ...]:
 # ---- kernel level -----------------------------------------------------------------------------
 
 
+_SMALL_INDICES = [const(n, dtypes.index) for n in range(65)]  # most of those that are asked for
+
+
 def index_const(n: int) -> UOp:
     """Return a constant element count or index.
 
     Raises:
         OutOfMemoryError: n does not fit in 64 bits, so no memory has that many elements.
     """
+    if 0 <= n < len(_SMALL_INDICES):
+        return _SMALL_INDICES[n]
     try:
         return const(n, dtypes.index)
     except OverflowedError:

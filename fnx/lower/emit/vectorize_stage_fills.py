@@ -85,10 +85,7 @@ def vectorize_stage_fills(kernel: UOp, target: Target) -> UOp:
              and (plan := _plan_fill(n, n not in vector_read, target)) is not None}
     rows = {n: lanes for n in nodes if n.op is ops.STAGE and n not in plans
             and (lanes := _row_lanes(n, target))}
-    loops = {n for n in nodes if n.op is ops.STAGE and n not in plans and n not in rows
-             and bound_ranges(n)[-1].arg.kind == "UNROLL" and _has_long_work(n)}
-    return _FillRewriter(kernel, nodes, plans, rows, loops).kernel() \
-        if plans or rows or loops else kernel
+    return _FillRewriter(kernel, nodes, plans, rows).kernel() if plans or rows else kernel
 
 
 def _has_long_work(stage: UOp) -> bool:
@@ -146,8 +143,8 @@ def _is_contiguous_along(fill: UOp, r: UOp) -> bool:
 
 class _FillRewriter:
     def __init__(self, kernel: UOp, nodes: Sequence[UOp], plans: dict[UOp, _FillPlan],
-                 rows: dict[UOp, int], loops: set[UOp]) -> None:
-        self.root, self.plans, self.rows, self.loops = kernel, plans, rows, loops
+                 rows: dict[UOp, int]) -> None:
+        self.root, self.plans, self.rows = kernel, plans, rows
         self.cut: dict[UOp, ScheduledLoop] = {}
         self.order = list(kernel.arg.order)
         self.next_range_id = 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE)
@@ -161,9 +158,6 @@ class _FillRewriter:
             return self.rewrite_fill(node, src)
         if node in self.rows:
             return self.rewrite_row(node, src)
-        if node in self.loops:
-            return UOp(ops.STAGE, node.dtype, tuple(substitute(src, _sequential(src[1:]))),
-                       node.arg)
         if node.op is ops.INDEX and buffer(node) in self.plans:
             return self.rewrite_index(node, src)
         return None
@@ -201,7 +195,8 @@ class _FillRewriter:
         plan = self.plans[stage]
         loop = self.cut[stage] = ScheduledLoop(plan.along.arg.name, extent(plan.along))
         split_value, guards = self.split(loop, plan, stage.dtype.itemsize)
-        loops = _sequential(src[1:-1])  # a block is enough unrolled code
+        loops = {x: x.replace(arg=kernel_args.Range(x.arg.id, "SEQ", x.arg.name))
+                 for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is enough unrolled code
         if plan.rows:
             loops[plan.across] = self.fresh(
                 ScheduledLoop(plan.across.arg.name, extent(plan.across)), loop.ranges()[0])
@@ -259,12 +254,6 @@ class _FillRewriter:
         digits = [self.cut[stage].digits(i) if dim == split_dim else [i]
                   for dim, i in enumerate(src[1:])]
         return build.index_into(src[0], *chain(*self.permute_layout(stage, digits)))
-
-
-def _sequential(ranges: Sequence[UOp]) -> dict[UOp, UOp]:
-    """Return a loop for each UNROLL range."""
-    return {r: r.replace(arg=kernel_args.Range(r.arg.id, "SEQ", r.arg.name))
-            for r in ranges if r.arg.kind == "UNROLL"}
 
 
 def _restrict_loads(fill: UOp, lane: UOp, in_bounds: UOp) -> UOp:

@@ -35,6 +35,7 @@ from fnx.core.support.record import Record
 from fnx.lower.render.llvm_workarounds import Fences, quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
+_MIN_MAX = ops.MAX, ops.MIN
 KIND_LETTERS = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
@@ -55,7 +56,7 @@ class Convention(Record):
 def body(program: UOp, convention: Convention) -> list[str]:
     """Render the lines of the body of a function for a PROGRAM."""
     printer = Printer(convention)
-    if any(map(_tests_first, program.src)):
+    if any([_tests_first(n) for n in program.src if n.op in _MIN_MAX]):
         printer.readiness = _rank_readiness(program.src)
     convention.enter(printer, program)
     rows = {**ROWS, **convention.lines}
@@ -102,6 +103,7 @@ class Printer:
         self.inline = {**_INLINE, **convention.operands}
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
+        self.instructions: dict[tuple[Op, DType, bool], str] = {}
         self.entry: list[str] = []  # allocas
         self.whole: dict[UOp, str] = {}  # tile registers that were copied to vectors
         self.loops: dict[UOp, _OpenFor] = {}
@@ -167,7 +169,7 @@ def constant(node: UOp) -> str:
 
 def _vector(t: str, values: Iterable[int]) -> str:
     """Return a vector constant with one value per lane."""
-    return f"<{', '.join(f'{t} {v}' for v in values)}>"
+    return f"<{', '.join([f'{t} {v}' for v in values])}>"
 
 
 def _uniform(t: DType, value: str) -> str:
@@ -226,7 +228,7 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
 def _tests_first(node: UOp) -> bool:
     """Return whether LLVM (x86) expands a MAX or MIN with a test of its first operand: of its sign,
     or, if any zero will do, whether it is NaN."""
-    return node.op in (ops.MAX, ops.MIN) and node.dtype.is_float and \
+    return node.op in _MIN_MAX and node.dtype.is_float and \
         all((s.src[0] if s.op is ops.SPLAT else s).op is not ops.CONST for s in node.src)
 
 
@@ -239,26 +241,23 @@ def _rank_readiness(lines: Sequence[UOp]) -> dict[UOp, int]:
     return readiness
 
 
-def _ordered_operands(p: Printer, node: UOp) -> Sequence[UOp]:
-    """Order the operands so that the earlier one is tested."""
-    if not _tests_first(node):
-        return node.src
-    return sorted(node.src, key=lambda s: p.readiness.get(s, -1))
+def _instruction(op: Op, t: DType, any_zero: bool) -> str:
+    """Return the instruction of an op on a dtype, with {0}, {1}, {2} for the operands."""
+    text = next((text for letters, text in _TEMPLATES[op].items()
+                 if KIND_LETTERS[t.kind] in letters), None)
+    if text is None:
+        raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
+    return text.format("{0}", "{1}", "{2}", t=type_of(t), s=suffix_of(t), zero=zero_of(t),
+                       ones=_uniform(t, "-1"), zeros="nsz " if any_zero else "")
 
 
-def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
-    rows = {letter: text for letters, text in _TEMPLATES[op].items() for letter in letters}
-
-    def row(p: Printer, node: UOp) -> None:
-        t = node.src[0].dtype
-        text = rows.get(KIND_LETTERS[t.kind])
-        if text is None:
-            raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
-        p.define(node, text.format(*[p.operand(s) for s in _ordered_operands(p, node)],
-                                   t=type_of(t), s=suffix_of(t), zero=zero_of(t),
-                                   ones=_uniform(t, "-1"),
-                                   zeros="" if node.arg is None else "nsz "))
-    return row
+def _elementwise(p: Printer, node: UOp) -> None:
+    key = node.op, node.src[0].dtype, node.arg is not None
+    text = p.instructions.get(key) or p.instructions.setdefault(key, _instruction(*key))
+    operands: Sequence[UOp] = node.src
+    if node.op in _MIN_MAX and _tests_first(node):  # the operand that is ready earlier
+        operands = sorted(operands, key=lambda s: p.readiness.get(s, -1))
+    p.define(node, text.format(*map(p.operand, operands)))
 
 
 def _divide(p: Printer, node: UOp) -> None:
@@ -492,7 +491,7 @@ def _endif(p: Printer, node: UOp) -> None:
 
 
 ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
-    **{op: _elementwise(op) for op in _TEMPLATES}, ops.DIV: _divide,
+    **dict.fromkeys(_TEMPLATES, _elementwise), ops.DIV: _divide,
     ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.SPLAT: _splat, ops.LANE_MASK: _lanes_below,
     ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,

@@ -37,7 +37,7 @@ from fnx.core.support.range_kinds import LOOP_KINDS, WORKER_KIND
 from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import ScheduledLoop, name_of, quote_names
-from fnx.lower.analysis.tuning import LINE_BYTES
+from fnx.lower.analysis.tuning import LINE_BYTES, LONG_BODY
 from fnx.lower.analysis.workload import stride, volume
 
 _MAX_UNROLLED_FILL = 16
@@ -89,7 +89,7 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         loop_groups = [[r] for r in closed_ranges] if is_shared else \
             _join_split_loops(staged, closed_ranges)
         fill_ranges = [build.range_(_joined_extent(rs), range_id + i, "SEQ" if is_shared else
-                                    _fill_kind(staged, rs[-1], rs[-1] is closed_ranges[-1]),
+                                    _fill_kind(staged, rs[-1], closed_ranges),
                                     name_of(rs[-1]) + "_") for i, rs in enumerate(loop_groups)]
         range_id += len(fill_ranges)
         order += [r.arg.id for r in fill_ranges]
@@ -215,15 +215,21 @@ def _grow_elementwise(load: UOp, nodes: Sequence[UOp], consumers_of: dict[UOp, l
     return largest if is_word or before_other_loads is None else before_other_loads
 
 
-def _fill_kind(staged: UOp, r: UOp, is_last: bool) -> str:
-    """Choose VEC if loads and stores are contiguous; unroll the last short loop."""
-    is_vector = is_last and (r.arg.kind == "VEC" or _is_word_row(staged, r))
+def _fill_kind(staged: UOp, r: UOp, closed_ranges: Sequence[UOp]) -> str:
+    """Choose VEC if loads and stores are contiguous; unroll the last short loop, unless that is a
+    copy of long work for each row that no vectors share (emit/vectorize_stage_fills.py)."""
+    is_vector = r is closed_ranges[-1] and (r.arg.kind == "VEC" or _is_word_row(staged, r))
     if is_vector and _is_contiguous(staged, r):
         return "VEC"
-    count = sum(n.op is ops.LOAD and n.ranges == staged.ranges for n in toposort([staged]))
+    nodes = toposort([staged])
+    count = sum(n.op is ops.LOAD and n.ranges == staged.ranges for n in nodes)
     is_short = extent(r).op is ops.CONST and \
         symbolic.bounds(extent(r))[1] * count <= _MAX_UNROLLED_FILL
-    return "UNROLL" if is_short and (is_vector or r.arg.kind == "UNROLL") else "SEQ"
+    if not is_short or not is_vector and r.arg.kind != "UNROLL":
+        return "SEQ"
+    work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and n.dtype is not dtypes.index)
+    is_filled_by_vectors = any(_is_contiguous(staged, q) for q in closed_ranges if q is not r)
+    return "UNROLL" if is_filled_by_vectors or work * _MAX_UNROLLED_FILL <= 2 * LONG_BODY else "SEQ"
 
 
 def _is_word_row(staged: UOp, r: UOp) -> bool:

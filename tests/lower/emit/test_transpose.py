@@ -22,6 +22,7 @@ from fnx.lower.emit.shuffles import _network
 from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.schedule.heuristics import choose_schedule
+from fnx.lower.schedule.staging import _fill_kind
 from fnx.lower.schedule.tile import tile
 from tests.helpers import same_bits
 from tests.lower.machine import both, split
@@ -329,19 +330,16 @@ def test_long_work_fills_a_block_row_by_row(k, space, is_long):
     assert same_bits(*outs)
 
 
-def test_long_work_that_vectors_cannot_fill_is_a_loop():
-    """Scalars far apart: the rows of x are read across."""
-    i, k = build.range_(14, 0, "UNROLL"), build.range_(64, 1)
-    value = build.load(build.index_into(build.ref(0, F32, (64, 14, 2)), k, i,
-                                        build.index_const(0)))
+@pytest.mark.parametrize("across", [False, True])
+def test_long_work_that_vectors_cannot_fill_is_a_loop(across):
+    """Scalars far apart, or, across, contiguous along the other loop of the stage."""
+    i, k = build.range_(16, 0, "UNROLL", "i"), build.range_(64, 1, "SEQ", "k")
+    at = (i, k) if across else (k, i, build.index_const(0))
+    value = build.load(build.index_into(build.ref(0, F32, (16, 64) if across else (64, 16, 2)),
+                                        *at))
     for _ in range(40):
-        value = build.add(value, build.load(build.index_into(build.ref(1, F32, (14,)), i)))
-    r, c = build.range_(14, 2), build.range_(64, 3)
-    read = build.load(build.index_into(build.stage(value, [k, i], 0), c, r))
-    store = build.store(build.index_into(build.ref(2, F32, (14, 64)), r, c), read)
-    kernel = vectorize_stage_fills(build.kernel([store], "far", (2, 3, 1, 0)), Target("cpu"))
-    stage, = [n for n in toposort([kernel]) if n.op is ops.STAGE]
-    assert [r.arg.kind for r in accessors.bound_ranges(stage)] == ["SEQ", "SEQ"]
+        value = build.mul(value, value)
+    assert _fill_kind(value, i, [k, i]) == ("UNROLL" if across else "SEQ")
 
 
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])
