@@ -77,7 +77,7 @@ _PARAMETERS = "ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64
 def render(program: UOp) -> str:
     """Render a kernel function, from its parameters on."""
     lines = body(program, _HOST)
-    if any([n.arg for n in program.src if n.op is ops.STORE]):
+    if any(n.arg for n in program.src if n.op is ops.STORE):
         lines.insert(-1, "  call void @llvm.x86.sse.sfence()")
     return "\n".join([f"({_PARAMETERS}) nounwind alignstack(64) {{", *lines, "}", ""])
 

@@ -56,7 +56,7 @@ class Convention(Record):
 def body(program: UOp, convention: Convention) -> list[str]:
     """Render the lines of the body of a function for a PROGRAM."""
     printer = Printer(convention)
-    if any([_tests_first(n) for n in program.src if n.op in _MIN_MAX]):
+    if any(_tests_first(n) for n in program.src if n.op in _MIN_MAX):
         printer.readiness = _rank_readiness(program.src)
     convention.enter(printer, program)
     rows = {**ROWS, **convention.lines}
