@@ -38,6 +38,15 @@ TEST_SECONDS, PROCESS_SECONDS = 120, 3600
 FILES = 8  # in one process, as imports take longer than most files
 
 
+def plain_name(test: str) -> str:
+    """Return the name of a test with the dtypes that parametrize it as fnx prints them.
+
+    >>> plain_name("test_of(dtype=<class 'jax.numpy.float32'>)")
+    'test_of(dtype=float32)'
+    """
+    return re.sub(r"<class 'jax\.numpy\.(\w+)'>", r"\1", test)
+
+
 class Part(NamedTuple):
     """A part of a fixed shuffle of all tests: the index-th of count."""
 
@@ -52,7 +61,7 @@ class Part(NamedTuple):
 
     def has(self, test: str) -> bool:
         """Say whether a test is in this part, by a digest of its name."""
-        return int(hashlib.md5(test.encode()).hexdigest(), 16) % self.count == self.index
+        return int(hashlib.md5(plain_name(test).encode()).hexdigest(), 16) % self.count == self.index
 
 
 class Recorder:
@@ -179,7 +188,7 @@ def outcomes(path: Path) -> dict[str, dict[str, str]]:
     if not path.exists():
         return {}
     read = [json.loads(line) for line in path.read_text().splitlines()]
-    return {row["test"]: row for row in reversed(read)}
+    return {plain_name(row["test"]): row for row in reversed(read)}
 
 
 class Count(NamedTuple):

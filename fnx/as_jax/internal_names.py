@@ -66,6 +66,8 @@ from fnx.jaxprs.syntax import (
     OrderedIOEffect,
     SourceInfo,
 )
+from fnx.random import generators
+from fnx.random.keys import key
 from fnx.sharding import (
     Mesh,
     NamedSharding,
@@ -130,6 +132,10 @@ _REF_EFFECTS = {n: getattr(references, n) for n in (
     "RefEffect", "ReadEffect", "WriteEffect", "AccumEffect")}
 INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax.experimental.xla_metadata": {"set_xla_metadata": set_xla_metadata},
+    "jax.extend.random": {
+        "define_prng_impl": generators.define_prng_impl, "rbg_prng_impl": generators.RBG,
+        "unsafe_rbg_prng_impl": generators.UNSAFE_RBG, "threefry_prng_impl": generators.THREEFRY,
+        "seed_with_impl": lambda impl, seeds: key(seeds, impl=impl)},
     "jax._src.xla_metadata": {"set_xla_metadata": set_xla_metadata},
     "jax.core": {name: getattr(extend_core, name) for name in (
         "CallPrimitive", "DebugInfo", "DropVar", "Effect", "Effects", "JaxprTypeError",
@@ -181,7 +187,9 @@ INTERNAL: dict[str, Mapping[str, Any]] = {
     "jax._src.pretty_printer": pretty_printer.NAMES,
     "jax._src.ad_util": {"Zero": ad.Zero},
     "jax._src.interpreters.ad": {n: getattr(ad, n) for n in ad.__all__},
-    "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore},
+    "jax.lax": {"composite": core_helpers.composite, "dce_sink": ignore,
+                "rng_bit_generator": generators.rng_bit_generator,
+                "RandomAlgorithm": generators.RandomAlgorithm},
     "jax._src.ad_checkpoint": {"saved_residuals": saved_residuals},
     "jax._src.config": source_helpers.Settings(),
     "jax._src.util": source_helpers.HELPERS | {

@@ -163,7 +163,7 @@ def _numpy_kind(x: Any) -> Any:
     try:
         t = dtype_of(np.dtype(x) if isinstance(x, type) else x)
     except DTypeError:
-        return x
+        return getattr(x, "type", x)  # as of a dtype of keys
     return t.np if t.np.names is None else _KIND_CLASSES[t.kind]
 
 

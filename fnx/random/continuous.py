@@ -25,7 +25,7 @@ from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
 from fnx.random.inverse_cdf import exponential, normal
-from fnx.random.keys import split
+from fnx.random.keys import key_argument, split
 from fnx.random.uniform_samplers import (
     ShardingLike,
     check_sharding,
@@ -240,7 +240,7 @@ def _gamma_samples(key: ArrayLike, a: Array, log_space: bool) -> Array:
     if not a.size:
         return a
     out: Array = (_gamma_samplers()[log_space] if scope.is_open() else functools.partial(
-        _draw_gammas, log_space))(asarray(key), a)
+        _draw_gammas, log_space))(key_argument(key), a)
     return out
 
 

@@ -17,7 +17,7 @@ from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.formulas import gamma as rows
 from fnx.core.support.process import lazy_import
 from fnx.random.continuous import broadcast_params
-from fnx.random.keys import split
+from fnx.random.keys import key_argument, split
 from fnx.random.uniform_samplers import ShardingLike, float_dtype, uniform
 
 while_loop = lazy_import("fnx.transforms.control_flow.while_loop", "while_loop")
@@ -74,7 +74,7 @@ def _poisson_knuth(key: ArrayLike, mean: Array, size: tuple[int, ...]) -> Array:
         k, subkey = split(k)
         count = jnp.where(total > -mean, count + 1, count)
         return i + 1, count, k, total + jnp.log(uniform(subkey, size, "float32"))
-    start = (asarray(0), jnp.zeros_like(mean), asarray(key), jnp.zeros_like(mean))
+    start = (asarray(0), jnp.zeros_like(mean), key_argument(key), jnp.zeros_like(mean))
     counts: Array = while_loop(
         lambda s: (s[3] > -mean).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts - 1
@@ -108,7 +108,7 @@ def _repeat_rejected(key: ArrayLike, propose: Callable[[Array, Array], tuple[Arr
         x, accept = propose(uniform(one, out.shape, out.dtype) - 0.5,
                             uniform(two, out.shape, out.dtype))
         return i + 1, jnp.where(accept, x, out), accepted | accept, k
-    start = (asarray(0), out, jnp.zeros_like(out, "bool"), asarray(key))
+    start = (asarray(0), out, jnp.zeros_like(out, "bool"), key_argument(key))
     draws: Array = while_loop(lambda s: (~s[2]).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return draws
 
@@ -150,7 +150,7 @@ def _binomial_gaps(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) ->
         u = uniform(subkey, size, n.dtype)
         used = used + jnp.floor(jnp.log1p(-u) / scale) + 1
         return i + 1, jnp.where((used <= n) & is_positive, count + 1, count), used, k
-    start = (asarray(0), jnp.zeros_like(n), jnp.zeros_like(n), asarray(key))
+    start = (asarray(0), jnp.zeros_like(n), jnp.zeros_like(n), key_argument(key))
     counts: Array = while_loop(
         lambda s: ((s[2] <= n) & is_positive).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts

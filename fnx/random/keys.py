@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from fnx.core.array import arguments, axes
+from fnx.core.array import axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike, from_numpy
 from fnx.core.array.axes import ShapeLike
@@ -22,6 +23,9 @@ from fnx.core.ir.uop import UOp, set_composite
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.support.process import lazy_import
+
+generators = lazy_import("fnx.random.generators")
 
 __all__ = [
     "PRNGKey", "clone", "fold_in", "key", "key_data", "key_dtype", "key_impl", "split",
@@ -30,8 +34,10 @@ __all__ = [
 
 _docstr = DocTemplate(
     seed="an int, or an Array of one integer; the low 32 bits are used.",
-    impl='None or "threefry2x32".', dtype="None or ``key_dtype()``.",
-    impl_spec='None or "threefry2x32".', keys="a key, or an Array of keys.",
+    impl='None or "threefry2x32"; "rbg", "unsafe_rbg", or what ``define_prng_impl`` returns, for '
+         "keys of another generator.",
+    dtype="None or a dtype of keys.",
+    impl_spec="as ``impl`` of ``key``.", keys="a key, or an Array of keys.",
     key="a key from ``random.key``.",
     num="the number or shape of the new keys: a static int or ints.",
     data="an integer, which may be traced; the low 32 bits are used.",
@@ -42,30 +48,73 @@ _SEED_RAISES = ("DTypeError: the seed is not a single integer.",
                 "ArgumentError: ``impl`` is unknown.")
 
 
+class OtherKeys:
+    """Base of keys of other generators (generators.py)."""
+
+    __slots__ = ("words",)
+    words: Any
+
+    def single_words(self) -> OtherWords:
+        """Return the words of one key."""
+        raise NotImplementedError
+
+    def split(self, shape: Shape) -> Any:
+        """Return new keys of a shape."""
+        raise NotImplementedError
+
+    def fold_in(self, data: Any) -> Any:
+        """Return a new key, derived with an integer."""
+        raise NotImplementedError
+
+    def impl(self) -> Any:
+        """Return the name of the generator, or what describes one of the user's."""
+        raise NotImplementedError
+
+
+class OtherWords:
+    """Base of the words of a key of another generator."""
+
+    def uints(self, shape: Shape, t: DType) -> Expr:
+        """Return random unsigned integers."""
+        raise NotImplementedError
+
+    def split(self, n: int) -> list[OtherWords]:
+        """Return the words of n new keys."""
+        raise NotImplementedError
+
+
+Words: TypeAlias = tuple[UOp, UOp] | OtherWords  # of one key
+
+
 @_docstr(raises=_SEED_RAISES)
-def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array:
+def key(seed: ArrayLike, *, impl: Any = None, dtype: Any = None) -> Array:
     """Make a key of the dtype ``key<fry>`` from an integer.
 
     >>> fnx.random.key(7)
     Array((), dtype=key<fry>) overlaying:
     [0 7]
     """
-    _check_impl(impl, dtype)
+    other = _other_generator(impl, dtype)
+    if other is not None:
+        _seed_word(seed)
+        other_key: Array = generators.seeded(other, seed)
+        return other_key
     if isinstance(seed, (int, np.integer)) and not scope.is_open():  # no kernel for each seed
         return from_numpy(np.array(int(seed) & 0xFFFFFFFF, np.uint64).view(dtypes.key_fry.np))
     keys = _make_keys(build.const(0, dtypes.uint32), _seed_word(seed))
     return Array(set_composite(keys, "random_seed", _seed_key, [asarray(seed)._node], impl="fry"))
 
 
-@_docstr("An Array of uint32, of shape (2,); every function of keys accepts it.",
-         _SEED_RAISES)
-def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
+@_docstr("An Array of uint32, of shape (2,); every function of keys accepts it. Of another "
+         "generator, the words of a key, for ``wrap_key_data``.", _SEED_RAISES)
+def PRNGKey(seed: ArrayLike, *, impl: Any = None) -> Array:
     """Make a raw key, two uint32 words, from an integer: the legacy form of ``key``.
 
     >>> fnx.random.PRNGKey(7)
     Array([0, 7], dtype=uint32)
     """
-    _check_impl(impl)
+    if _other_generator(impl) is not None:
+        return key_data(key(seed, impl=impl))
     if isinstance(seed, (int, np.integer)) and not scope.is_open():
         return from_numpy(np.array([0, int(seed) & 0xFFFFFFFF], np.uint32))
     return Array(stack_pair(build.const(0, dtypes.uint32), _seed_word(seed)))
@@ -82,31 +131,39 @@ def _seed_word(seed: ArrayLike) -> UOp:
     return build.cast(x._node, dtypes.uint32)
 
 
-def _check_impl(impl: str | None, dtype: Any = None) -> None:
-    arguments.check_choice("impl", impl, ("threefry2x32", "fry", None))
+def _other_generator(impl: Any, dtype: Any = None) -> Any:
+    """Return the generator of an implementation or a dtype of keys; None for Threefry."""
     if dtype is not None and dtype is not dtypes.key_fry:
-        raise DTypeError(f"expected dtype={dtypes.key_fry}, got {dtype!r}",
-                         hint="leave out dtype=")
+        if not hasattr(dtype, "generator"):
+            raise DTypeError(f"expected dtype={dtypes.key_fry}, got {dtype!r}",
+                             hint="leave out dtype=")
+        impl = dtype
+    if impl is None or impl == "threefry2x32" or impl == "fry":
+        return None
+    generator = generators.find(impl)
+    return None if generator == generators.THREEFRY else generator
 
 
 @_docstr("A dtype.", ("ArgumentError: ``impl_spec`` is unknown.",))
-def key_dtype(impl_spec: str | None = None) -> Any:
+def key_dtype(impl_spec: Any = None) -> Any:
     """Return the dtype of keys.
 
     >>> fnx.random.key(0).dtype == fnx.random.key_dtype()
     True
     """
-    _check_impl(impl_spec)
-    return dtypes.key_fry
+    other = _other_generator(impl_spec)
+    return dtypes.key_fry if other is None else generators.KeyType(other)
 
 
-@_docstr('"threefry2x32".')
-def key_impl(keys: ArrayLike) -> str:
+@_docstr("A str; for keys of a generator of the user's, what ``define_prng_impl`` returned.")
+def key_impl(keys: ArrayLike) -> Any:
     """Return the name of the generator of keys.
 
     >>> fnx.random.key_impl(fnx.random.key(0))
     'threefry2x32'
     """
+    if isinstance(keys, OtherKeys):
+        return keys.impl()
     _key_words(_as_keys(keys))
     return "threefry2x32"
 
@@ -119,6 +176,9 @@ def clone(key: ArrayLike) -> Array:
     Array((), dtype=key<fry>) overlaying:
     [0 7]
     """
+    same: Any = key
+    if isinstance(same, OtherKeys):
+        return same  # type: ignore[return-value] # keys as any others
     keys = _as_keys(key)
     _key_words(keys)
     return keys
@@ -167,8 +227,17 @@ def _key_words(keys: Array) -> tuple[UOp, UOp]:
     return first, second
 
 
-def single_key_words(key: Any) -> tuple[UOp, UOp]:
-    """Return the two words of a single key, as scalars."""
+def key_argument(key: Any) -> Any:
+    """Return keys as they are, and raw keys as an Array."""
+    return key if isinstance(key, OtherKeys) else asarray(key)
+
+
+def single_key_words(key: Any) -> Words:
+    """Return the two words of a single key, as scalars, or those of another generator."""
+    return key.single_words() if isinstance(key, OtherKeys) else _single_words(key)
+
+
+def _single_words(key: Any) -> tuple[UOp, UOp]:
     keys = _as_keys(key)
     words = _key_words(keys)
     if words[0].shape:
@@ -189,12 +258,15 @@ def _threefry(words: tuple[UOp, UOp], high: UOp, low: UOp) -> tuple[UOp, UOp]:
     return one, two
 
 
-def random_words(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
+def random_words(words: Words, shape: Shape) -> tuple[UOp, UOp]:
     """Return two random words for each element; the counter is its row-major index.
 
     Without ``config.threefry_partitionable``, a counter is two numbers: the index, and the index
     plus the number of elements.
     """
+    if isinstance(words, OtherWords):
+        wide = words.uints(shape, dtypes.uint64)
+        return (wide >> 32).cast(dtypes.uint32).node, wide.cast(dtypes.uint32).node
     n = math.prod(shape)
     if n >= 1 << 32:
         raise ArgumentError(f"expected fewer than 2**32 random elements, got shape {shape}",
@@ -205,8 +277,10 @@ def random_words(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
     return _threefry(words, low, build.add(low, build.const_like(low, n)))
 
 
-def random_uint32(words: tuple[UOp, UOp], shape: Shape) -> Expr:
+def random_uint32(words: Words, shape: Shape) -> Expr:
     """Return 32 random bits for each element."""
+    if isinstance(words, OtherWords):
+        return words.uints(shape, dtypes.uint32)
     if config.threefry_partitionable:
         one, two = map(Expr, random_words(words, shape))
         bits = one ^ two
@@ -240,9 +314,11 @@ def _words_in_halves(words: tuple[UOp, UOp], n: int) -> UOp:
     return build.shrink(build.concat(pair, 0), [(0, n)])
 
 
-def random_bits(words: tuple[UOp, UOp], shape: Shape, bits: int) -> Expr:
+def random_bits(words: Words, shape: Shape, bits: int) -> Expr:
     """Return random bits for each element, at most 32, as uint32; what is above them is random or
     0."""
+    if isinstance(words, OtherWords):
+        return words.uints(shape, dtypes.as_dtype(f"uint{bits}")).cast(dtypes.uint32)
     n, parts = math.prod(shape), 32 // bits
     if config.threefry_partitionable or parts == 1:
         return random_uint32(words, shape)
@@ -254,10 +330,12 @@ def random_bits(words: tuple[UOp, UOp], shape: Shape, bits: int) -> Expr:
     return Expr(build.reshape(build.shrink(flat, [(0, n)]), shape))
 
 
-def random_uints(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
+def random_uints(words: Words, shape: Shape, t: DType) -> Expr:
     """Return random bits for each element as an unsigned type; 64 bits are both words, the first
     one high.
     """
+    if isinstance(words, OtherWords):
+        return words.uints(shape, t)
     if t.bits < 64:
         return random_bits(words, shape, t.bits).cast(t)
     high, low = (Expr(w).cast(t) for w in random_words(words, shape))
@@ -274,7 +352,9 @@ def _new_words(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
     return one, two
 
 
-def split_words(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
+def split_words(words: Words, n: int = 2) -> Sequence[Words]:
+    if isinstance(words, OtherWords):
+        return words.split(n)
     one, two = _new_words(words, (n,))
     return [(build.reshape(build.shrink(one, [(i, i + 1)]), ()),
              build.reshape(build.shrink(two, [(i, i + 1)]), ())) for i in range(n)]
@@ -288,7 +368,10 @@ def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
     >>> a, b = fnx.random.split(fnx.random.key(0))
     """
     shape = axes.normalize_shape(num)
-    keys = _wrap_like(key, *_new_words(single_key_words(key), shape))
+    if isinstance(key, OtherKeys):
+        new: Array = key.split(shape)
+        return new
+    keys = _wrap_like(key, *_new_words(_single_words(key), shape))
     if keys._dtype is dtypes.key_fry:
         set_composite(keys._node, "random_split", _split, [asarray(key)._node], shape=shape)
     return keys
@@ -306,11 +389,14 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     >>> fnx.random.fold_in(fnx.random.key(0), 1).shape
     ()
     """
+    if isinstance(key, OtherKeys):
+        folded: Array = key.fold_in(data)
+        return folded
     if isinstance(data, (int, np.integer)):
         low = build.const(int(data) & 0xFFFFFFFF, dtypes.uint32)
     else:
         low = as_node(asarray(data), dtypes.uint32)
-    new = _wrap_like(key, *_threefry(single_key_words(key), build.const_like(low, 0), low))
+    new = _wrap_like(key, *_threefry(_single_words(key), build.const_like(low, 0), low))
     if new._dtype is dtypes.key_fry:
         set_composite(new._node, "random_fold_in", fold_in, [asarray(key)._node, low])
     return new
@@ -323,6 +409,9 @@ def key_data(keys: ArrayLike) -> Array:
     >>> fnx.random.key_data(fnx.random.key(7))
     Array([0, 7], dtype=uint32)
     """
+    if isinstance(keys, OtherKeys):
+        of_keys: Array = keys.words
+        return of_keys
     key_array = _as_keys(keys)
     words = _key_words(key_array)
     if key_array._dtype is not dtypes.key_fry:
@@ -332,14 +421,14 @@ def key_data(keys: ArrayLike) -> Array:
 
 
 @public_api
-def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: Any = None
+def wrap_key_data(key_bits_array: ArrayLike, *, impl: Any = None, dtype: Any = None
                   ) -> Array:
     """Make keys of their words.
 
     Args:
         key_bits_array: uint32 of shape (..., 2).
-        impl: None or "threefry2x32".
-        dtype: None or ``key_dtype()``.
+        impl: as of ``key``.
+        dtype: None or a dtype of keys.
 
     Returns:
         A key, or an Array of keys.
@@ -354,7 +443,10 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
     Array((), dtype=key<fry>) overlaying:
     [0 7]
     """
-    _check_impl(impl, dtype)
+    other = _other_generator(impl, dtype)
+    if other is not None:
+        other_keys: Array = generators.wrapped(other, asarray(key_bits_array))
+        return other_keys
     words = asarray(key_bits_array)
     if words._dtype is not dtypes.uint32:
         raise DTypeError(f"expected uint32 key data, got {words._dtype}",

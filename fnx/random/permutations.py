@@ -20,7 +20,7 @@ from fnx.core.support.process import lazy_import
 from fnx.lax.sorting import top_k
 from fnx.numpy import cumsum, log
 from fnx.random.inverse_cdf import gumbel
-from fnx.random.keys import random_uint32, single_key_words, split_words
+from fnx.random.keys import Words, random_uint32, single_key_words, split_words
 from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform
 
 histograms = lazy_import("fnx.numpy.histograms")
@@ -77,12 +77,12 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
 _MOST_BY_ROUNDS = (1, 1625, 2642245)
 
 
-def _random_order(words: tuple[UOp, UOp], n: int) -> Array:
+def _random_order(words: Words, n: int) -> Array:
     """Return a random permutation of 0..n-1."""
     return Array(_shuffle(words, build.iota(n, convert.default_int()), 0))
 
 
-def _shuffle(words: tuple[UOp, UOp], x: UOp, axis: int) -> UOp:
+def _shuffle(words: Words, x: UOp, axis: int) -> UOp:
     """Sort each vector along an axis by random words, stably; several rounds make ties of words
     unlikely."""
     for _ in range(sum([math.prod(x.shape) > most for most in _MOST_BY_ROUNDS])):

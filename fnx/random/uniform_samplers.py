@@ -16,12 +16,12 @@ from fnx.core.ir import build, dtypes, expr
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.ops import Shape
-from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
 from fnx.core.support.process import lazy_import
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import (
     ONE_KEY,
+    Words,
     random_bits,
     random_uints,
     random_words,
@@ -83,7 +83,7 @@ def float_dtype(dtype: Any) -> DType:
     return t
 
 
-def unit_uniform(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
+def unit_uniform(words: Words, shape: Shape, t: DType) -> Expr:
     """Draw uniform numbers in [0, 1): random bits as mantissas of numbers in [1, 2), minus 1."""
     if t.bits < 64:
         drawn_bits = 8 if t.mantissa < 8 else t.bits
@@ -108,7 +108,7 @@ def broadcast_bounds(xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
     return [Expr(build.expand(n, shape)) for n in nodes]
 
 
-def uniform_between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Expr:
+def uniform_between(words: Words, low: Expr, high: Expr | float) -> Expr:
     """Draw uniform numbers in [low, high), in the compute dtype of low's dtype, for formulas."""
     samples = expr.maximum(low, unit_uniform(words, low.shape, low.dtype) * (high - low) + low)
     return Expr(build.to_compute(samples.node))

@@ -20,10 +20,11 @@ from fnx.core.ir import build, build_calls, dtypes
 from fnx.core.ir.derivations import retain
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
 from fnx.core.support.errors import GradError
 from fnx.core.tracing.backward_values import refuse_backward
 from fnx.core.tracing.state import Lift
-from fnx.core.tracing.trace import ClosedFunction, preserving_locs, trace
+from fnx.core.tracing.trace import ClosedFunction, inline_function, preserving_locs, trace
 from fnx.transforms.autodiff.arguments import (
     Float0,
     check_inputs,
@@ -201,7 +202,7 @@ class _Jacfwd(_Jacobian[P, R]):
 
     def blocks(self, closed: ClosedFunction, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        nodes, columns = list(build_calls.call(closed.function, args)), []
+        nodes, columns = list(_results(closed.function, args)), []
         with_effects = closed.effects  # only the first of several passes has effects
         for k in range(n):
             column, results = _jvp_columns(closed, args, k, with_effects)
@@ -236,10 +237,17 @@ def _jvp_columns(closed: ClosedFunction, args: Sequence[UOp], k: int, effects: b
     function = form.function if effects else drop_effects(form.function, _RERUN_WHAT, _RERUN_HINT)
     batched = batch(function, size, [*[False] * len(args), True])
     units = _standard_basis(x)
-    results = contract_basis(build_calls.call(batched.function, [*args, units]), units)
+    results = contract_basis(_results(batched.function, [*args, units]), units)
     return [block(out, *((None, False) if t is None else (results[t], batched.outs[t])))
             for out, (t, _) in zip(closed.outs, form.result_indices)], \
         results[:len(form.result_indices)]
+
+
+def _results(function: UOp, args: Sequence[UOp]) -> Sequence[UOp]:
+    """Return the results of a FUNCTION: of a call, but in a jaxpr, where calls are those of the
+    user's jitted functions, of its body."""
+    return inline_function(function, args) if scope.is_within("make_jaxpr") else \
+        build_calls.call(function, args)
 
 
 def _int_zeros(shape: Shape) -> UOp:
@@ -263,16 +271,16 @@ class _Jacrev(_Jacobian[P, R]):
 
     def blocks(self, closed: ClosedFunction, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        nodes, rows = list(build_calls.call(closed.function, args)), []
+        nodes, rows = list(_results(closed.function, args)), []
         forms = [linearize(closed.function, Activity(tuple(range(n)), (o,)))
                  for o in range(len(closed.outs))]
         forward = [form.forward_of(closed.function) for form in forms]
         if closed.effects:  # only the first of several passes has effects
             forward[1:] = [drop_effects(fn, _RERUN_WHAT, _RERUN_HINT) for fn in forward[1:]]
-            nodes = list(build_calls.call(forward[0], args))[:len(nodes)] if forward else nodes
+            nodes = list(_results(forward[0], args))[:len(nodes)] if forward else nodes
         token = nodes[-1] if closed.effects else None
         for o, form in enumerate(forms):
-            row, token = _vjp_rows(closed, args, form, build_calls.call(forward[o], args), o, token)
+            row, token = _vjp_rows(closed, args, form, _results(forward[o], args), o, token)
             rows.append(row[:n])
         return nodes if token is None else [*nodes[:-1], token], rows
 
@@ -290,7 +298,7 @@ def _vjp_rows(closed: ClosedFunction, args: Sequence[UOp], form: Linearized, res
                "token": [units if token is None else token]}
     batched = batch(form.backward, size, [kind == "cotangent" for kind, _ in form.sources])
     operands = [by_kind[kind][i] for kind, i in form.sources]
-    cts = contract_basis(build_calls.call(batched.function, operands), units)
+    cts = contract_basis(_results(batched.function, operands), units)
 
     def block(x: UOp, i: int | None) -> UOp:
         shape = out.shape + x.shape
