@@ -61,7 +61,8 @@ class Part(NamedTuple):
 
     def has(self, test: str) -> bool:
         """Say whether a test is in this part, by a digest of its name."""
-        return int(hashlib.md5(plain_name(test).encode()).hexdigest(), 16) % self.count == self.index
+        digest = hashlib.md5(plain_name(test).encode()).hexdigest()
+        return int(digest, 16) % self.count == self.index
 
 
 class Recorder:

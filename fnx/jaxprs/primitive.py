@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -123,7 +124,12 @@ class BuiltInPrimitive(Primitive):
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Build its nodes; outside of all traces, compute them."""
-        return self._compute(*args, **params)
+        try:
+            return self._compute(*args, **params)
+        except TypeError as error:  # Python's, of params that are missing
+            error.args = (*[re.sub(r"^\S+\(\) missing", f"{self.name}() missing", x)
+                            if isinstance(x, str) else x for x in error.args],)
+            raise
 
     impl = bind
 

@@ -15,7 +15,7 @@ it raises, as in JAX.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fnx.core.array import tree
@@ -131,7 +131,11 @@ class BoundPrimitive:
             ct_list = [ct_of[i] if i in ct_of and out_flags[i + arg.effects] else
                        Zero(registries.tangent_aval(*o)) for i, o in enumerate(_outs(arg))]
             ct = ct_list if p.multiple_results else ct_list[0]
-            in_cts = list(rule(ct, *args, **self.params))
+            in_cts = rule(ct, *args, **self.params)
+            if isinstance(in_cts, Array) or not isinstance(in_cts, Iterable):
+                raise info.error("a list of cotangents", type(in_cts).__name__,
+                                 "return one for each operand, None for those with values")
+            in_cts = list(in_cts)
             if len(in_cts) != len(avals):
                 raise info.error(f"{len(avals)} cotangents", str(len(in_cts)),
                                  "return one for each operand, None for those with values")
@@ -175,6 +179,11 @@ class BoundPrimitive:
                 raise info.error("a batch dimension for each result",
                                  f"{len(dims_out)} for {len(values)}", "return None for results "
                                  "that do not depend on the batch")
+            for x, d in zip(values, dims_out):
+                if not _is_axis(d, x):
+                    raise info.error("batch dimensions that its results have",
+                                     f"{d!r} for {asarray(x)._aval}",
+                                     "return the axis of each result that is the batch, or None")
             differ[:] = [d is not None for d in dims_out]
             expected = [((batch.size, *shape) if b else shape, dtype)
                         for (shape, dtype), b in zip(_outs(arg), differ)]
@@ -197,6 +206,9 @@ class BoundPrimitive:
 
 def bind(primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply a primitive of the user's: outside of all traces call ``impl``, else build a node."""
+    for x in args:
+        if x is None or isinstance(x, (str, bytes)):
+            asarray(x)  # raises
     if not scope.is_traced([x._node for x in args if type(x) is Array]):
         return primitive.impl(*args, **params)
     out = _bind_in_trace(primitive, args, params)
@@ -385,6 +397,14 @@ def _check(values: Sequence[Any], expected: Sequence[tuple[Any, Any]], info: Rul
                              "make it agree with the abstract evaluation rule and the operands")
         arrays.append(Array(node))
     return arrays
+
+
+def _is_axis(dim: Any, x: Any) -> bool:
+    """Whether a batch dimension is None or an axis of a result."""
+    if dim is None or isinstance(x, Zero) or x is None:
+        return True
+    n = len(asarray(x).shape)
+    return isinstance(dim, int) and -n <= dim < n
 
 
 def _to_front(x: Any, dim: int | None) -> Any:

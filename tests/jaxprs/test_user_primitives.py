@@ -11,10 +11,10 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.array.abstract_values import ShapedArray
-from fnx.core.support.errors import NotBuiltError, RuleError
+from fnx.core.support.errors import FnxError, NotBuiltError, RuleError
 from fnx.interpreters.mlir import register_lowering
 from fnx.jaxprs.lowering_context import lower_fun
-from fnx.jaxprs.primitive import Primitive
+from fnx.jaxprs.primitive import Primitive, built_in
 from fnx.jaxprs.registries import (
     UndefinedPrimal,
     Zero,
@@ -177,3 +177,32 @@ def test_rules_close_over_arrays_and_call_python() -> None:
         np.testing.assert_allclose(derivative(x), 2 * w * w)
     np.testing.assert_allclose(fnx.jit(fnx.grad(loop))(x), 4 * w * w)
     np.testing.assert_allclose(fnx.vmap(fnx.jit(p.bind))(jnp.ones((2, 300)))[1], w + 2)
+
+
+def double() -> Primitive:
+    p = Primitive("double")
+    p.def_impl(lambda x: 2 * x)
+    p.def_abstract_eval(lambda x: ShapedArray(x.shape, x.dtype))
+    register_lowering(p, lower_fun(lambda x: 2 * x, False))
+    return p
+
+
+def test_what_rules_return_is_checked_before_it_is_used() -> None:
+    p = double()
+    primitive_transposes[p] = lambda ct, x: ct  # no list
+    with pytest.raises(RuleError, match="transpose rule .* to return a list of cotangents, got Ar"):
+        fnx.grad(p.bind)(1.0)
+    primitive_batchers[p] = lambda xs, dims: (p.bind(*xs), 3)
+    with pytest.raises(RuleError, match=r"batch dimensions that its results have, got 3 for float"):
+        fnx.vmap(p.bind)(jnp.ones(2))
+
+
+@pytest.mark.parametrize("operand", ["text", None, b"bytes"])
+def test_operands_are_arrays(operand: Any) -> None:
+    with pytest.raises(FnxError, match="expected an array or a number"):
+        double().bind(operand)
+
+
+def test_params_that_are_missing_are_named_with_their_primitive() -> None:
+    with pytest.raises(TypeError, match=r"^reduce_sum\(\) missing 1 required .*: 'axes'"):
+        built_in("reduce_sum").bind(jnp.ones(2))
