@@ -30,6 +30,7 @@ from fnx.core.scope import scope
 from fnx.jaxprs import evaluate, op_rows
 from fnx.jaxprs.callbacks import callback_view
 from fnx.jaxprs.primitive import built_in, define
+from fnx.jaxprs.registries import labelled
 from fnx.jaxprs.signature_names import recorded_names
 from fnx.jaxprs.syntax import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, aval_of
 from fnx.jaxprs.templates import View
@@ -97,6 +98,9 @@ def _call(node: UOp, op: OpBodies, params: Sequence[UOp]) -> View:
     if policies.is_name_call(node):
         return View(built_in("name"), op.operands,
                     {"name": policies.name_of_call(node)})
+    for prefix, row in labelled.items():
+        if node.arg.name.startswith(prefix) and (said := row.params(node.arg.name)) is not None:
+            return View(define(row.primitive, row.build), op.operands, said)
     closed = _closed(body, params, "jit" if policy is None else "checkpoint / remat")
     if policy is not None:
         return View(built_in("remat2"), op.operands,

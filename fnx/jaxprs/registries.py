@@ -30,6 +30,23 @@ fancy_primitive_batchers: dict[Primitive, Rule] = {}
 lowerings: dict[Primitive, dict[str | None, Rule]] = {}  # by platform; None: all others
 
 
+class Labelled(Record):
+    """What a CALL of an identity with a label is in jaxprs.
+
+    Attributes:
+        primitive: the name of its primitive.
+        params: label -> the params, or None if it is that of a derived function.
+        build: builds it from an array and the params.
+    """
+
+    primitive: str
+    params: Callable[[str], dict[str, Any] | None]
+    build: Callable[..., Any]
+
+
+labelled: dict[str, Labelled] = {}  # by the beginning of the label
+
+
 class _WithoutValue:
     __slots__ = ("aval",)
 

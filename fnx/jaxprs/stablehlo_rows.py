@@ -23,6 +23,7 @@ class Body(Protocol):
     def value(self, atom: Atom, shape: Sequence[int] | None = None) -> str: ...
     def emit(self, text: str, n: int = 1) -> list[str]: ...
     def constant(self, value: Any, aval: Any) -> str: ...
+    def mesh_name(self, mesh: Any) -> str: ...
 
 
 Row = Callable[[Body, JaxprEqn], list[str]]
@@ -267,7 +268,19 @@ def _same(body: Body, eqn: JaxprEqn) -> list[str]:
     return [body.value(v) for v in eqn.invars]
 
 
+def _sharding(body: Body, eqn: JaxprEqn) -> list[str]:
+    sharding, value = eqn.params["sharding"], body.value(eqn.invars[0])
+    axes = [part if isinstance(part, tuple) else () if part is None else (part,)
+            for part in [*sharding.spec, *[None] * len(eqn.outvars[0].aval.shape)]]
+    dims = ", ".join(["{" + ", ".join([f'"{name}"' for name in part]) + "}"
+                      for part in axes[:len(eqn.outvars[0].aval.shape)]])
+    mesh = body.mesh_name(sharding.mesh)
+    return body.emit(f"sdy.sharding_constraint {value} <{mesh}, [{dims}]> : "
+                     f"{tensor_type(eqn.outvars[0].aval)}")
+
+
 ROWS: dict[str, Row] = {
+    "sharding_constraint": _sharding,
     **dict.fromkeys(_SAME_TYPE, _same_type), **dict.fromkeys(_CHLO, _chlo),
     **dict.fromkeys(_COMPARISONS, _compare), **dict.fromkeys(_REDUCTIONS, _reduce),
     "integer_pow": _integer_pow, "is_finite": _is_finite, "select_n": _select,

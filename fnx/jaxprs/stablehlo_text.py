@@ -66,10 +66,11 @@ def module_text(closed: ClosedJaxpr, name: str, donated: Collection[int] = (),
     """
     module = _Module(debug_info)
     module.add_main(closed, donated, keep_unused, name)
+    partitions = max([mesh.size for mesh in module.meshes], default=1)
     header = f"module @jit_{re.sub(r'[^a-zA-Z0-9_]+', '_', name).rstrip('_')} attributes " \
-             "{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {"
-    return "\n".join([header, *module.lines(), "}" + module.location_text("unknown"),
-                      *module.location_lines(), ""])
+             f"{{mhlo.num_partitions = {partitions} : i32, mhlo.num_replicas = 1 : i32}} {{"
+    return "\n".join([header, *module.mesh_lines(), *module.lines(),
+                      "}" + module.location_text("unknown"), *module.location_lines(), ""])
 
 
 class _Module:
@@ -84,10 +85,24 @@ class _Module:
         self.functions: dict[str, list[str]] = {}
         self.names: dict[tuple[int, str], str] = {}
         self.debug_info, self.locations, self.name = debug_info, dict[str, int](), ""
+        self.meshes: dict[Any, str] = {}
         self.retained: list[Any] = []  # so that no other jaxpr gets the number of one
 
     def lines(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self.functions.values())
+
+    def mesh_name(self, mesh: Any) -> str:
+        """Return the name of a mesh, which the module declares."""
+        n = len(self.meshes)
+        return self.meshes.setdefault(mesh, f"@mesh_{n - 1}" if n else "@mesh")
+
+    def mesh_lines(self) -> Iterator[str]:
+        """Return the declarations of the meshes."""
+        for mesh, name in self.meshes.items():
+            axes = mesh.shape.items()
+            short = ", ".join([f'"{axis}"={n}' for axis, n in axes])
+            long = ", ".join([f'{{name = "{axis}", size = {n} : i64}}' for axis, n in axes])
+            yield f"  sdy.mesh {name} = <[{short}]> {{stablehlo.mesh = {{axes = [{long}]}}}}"
 
     def location_text(self, text: str) -> str:
         """Return the reference to a location, or nothing."""
@@ -188,6 +203,10 @@ class _Function:
         self.where = ""
         self.prefix: str = f"jit({module.name})" if outer is None else outer.inner_prefix
         self.inner_prefix: str = self.prefix  # of the regions of the equation that is written
+
+    def mesh_name(self, mesh: Any) -> str:
+        """Return the name of a mesh of the module."""
+        return self.module.mesh_name(mesh)
 
     # ---- values
 

@@ -24,6 +24,7 @@ from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.scope import communicator, scope, storage
 from fnx.core.support.errors import ArgumentError, DistributedError
 from fnx.core.support.process import lazy_import
+from fnx.jaxprs.registries import Labelled, labelled
 from fnx.sharding.device_registry import Device
 from fnx.sharding.mesh import Mesh, get_mesh
 from fnx.sharding.named_sharding import NamedSharding, PartitionSpec, Sharding, resolve
@@ -135,6 +136,19 @@ def _constrained(x: Array, sharding: NamedSharding) -> Array:
     label = f"{_LABEL}{sharding!r} on {devices})"
     _constraints[label] = sharding
     return Array(build_calls.label(x._node, label), x.weak)
+
+
+def _constraint_params(label: str) -> dict[str, Any] | None:
+    """Return the params by which jaxprs say a constraint; None for its derivative."""
+    sharding = _constraints.get(label)
+    return None if sharding is None else {
+        "context_mesh": get_mesh(), "layout": None, "sharding": sharding,
+        "unconstrained_dims": frozenset()}
+
+
+labelled[_LABEL] = Labelled(
+    "sharding_constraint", _constraint_params,
+    lambda x, *, sharding, **_: constrain(asarray(x), sharding, may_be_uneven=True))
 
 
 def constraint_of(function: UOp) -> Sharding | None:

@@ -88,6 +88,39 @@ class AbstractMesh:
         """Whether it has no axes."""
         return not self.axis_names
 
+    def _axes(self, kind: AxisType) -> tuple[Hashable, ...]:
+        return tuple([n for n, t in zip(self.axis_names, self.axis_types) if t is kind])
+
+    @property
+    def auto_axes(self) -> tuple[Hashable, ...]:
+        """The names of the axes that are declared Auto."""
+        return self._axes(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Hashable, ...]:
+        """The names of the axes that are declared Explicit."""
+        return self._axes(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Hashable, ...]:
+        """The names of the axes that are declared Manual."""
+        return self._axes(AxisType.Manual)
+
+    @property
+    def are_all_axes_auto(self) -> bool:
+        """Whether there are axes, and all are declared Auto."""
+        return not self.empty and self.auto_axes == self.axis_names
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        """Whether there are axes, and all are declared Explicit."""
+        return not self.empty and self.explicit_axes == self.axis_names
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        """Whether there are axes, and all are declared Manual."""
+        return not self.empty and self.manual_axes == self.axis_names
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.shape_tuple == other.shape_tuple
 

@@ -14,6 +14,7 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx import NamedSharding, P
 from fnx.core.support.errors import ArgumentError, PlacementError, ShapeError
+from fnx.jaxprs.evaluate import jaxpr_as_fun
 from fnx.sharding import Mesh, SingleDeviceSharding
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
@@ -126,3 +127,20 @@ def test_constraints_over_meshes_of_other_devices_are_not_the_same() -> None:
         x * 2, NamedSharding(mesh, P("a")))) for mesh in (first, last)]
     for mesh, f in [*zip((first, last), functions), (first, functions[0])]:
         assert f(jnp.ones(8)).sharding == NamedSharding(mesh, P("a"))
+
+
+def test_jaxprs_and_their_text_say_constraints(mesh: Mesh) -> None:
+    """A constraint is an equation that is evaluated again, and a line of StableHLO."""
+    wanted = NamedSharding(mesh, P(("a", "b"), None))
+    f = fnx.jit(lambda x: lax.with_sharding_constraint(jnp.sin(x), wanted) * 2)
+    jaxpr = f.trace(X).jaxpr
+    assert [str(e.primitive) for e in jaxpr.eqns] == ["sin", "sharding_constraint", "mul"]
+    assert jaxpr.eqns[1].params["sharding"] == wanted
+    again, = jaxpr_as_fun(jaxpr)(jnp.asarray(X))
+    np.testing.assert_allclose(again, f(X))
+    assert again.sharding.is_equivalent_to(wanted, 2)
+    text = f.lower(X).as_text("stablehlo")
+    assert '  sdy.mesh @mesh = <["a"=4, "b"=2]> {stablehlo.mesh = {axes = [{name = "a", size = ' \
+        '4 : i64}, {name = "b", size = 2 : i64}]}}\n' in text
+    assert '%1 = sdy.sharding_constraint %0 <@mesh, [{"a", "b"}, {}]> : tensor<8x8xf32>\n' in text
+    assert "num_partitions = 8" in text

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -276,7 +277,11 @@ class Config:
         return {name: self.read(name) for name in (*FIELD_OF, *FIXED, *INERT)}
 
     def parse_flags_with_absl(self) -> None:
-        """Accept the call of JAX's programs: their settings are read from the environment here."""
+        """Accept the call of JAX's programs: their settings are read from the environment here.
+        Flags of absl, if the program has imported it, have their defaults from here on."""
+        absl_flags = sys.modules.get("absl.flags")
+        if absl_flags is not None:
+            absl_flags.FLAGS([""], known_only=True)
 
     def read_jax_variables(self, environment: Mapping[str, str] | None = None) -> None:
         """Set what variables such as ``JAX_ENABLE_X64`` say, unless one of fnx's own does, and the
