@@ -137,7 +137,7 @@ class StaticLaunchPlan:
             ins[i].written()
         for i in self.written_outs:
             outs[i].written()
-        arg_memory = [s.memory for s in ins]
+        arg_memory = [s.piece.memory if s.incoming is None else s.memory for s in ins]
         new_memory = [s.piece for s in outs]
         if arena is not None:
             new_memory.append(arena.piece)
@@ -291,6 +291,7 @@ class StaticProgram:
 
     def __init__(self, segments: list[_Segment], pool: GpuPool) -> None:
         self.segments, self.pool = segments, pool
+        self._only: StaticLaunchPlan | None = None  # the launch list, if no loop is in the program
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
               arena: ArenaMemory | None, read: ReadSlot,
@@ -302,6 +303,9 @@ class StaticProgram:
             read: returns the bytes of a slot.
             register: called with each new launch list.
         """
+        if self._only is not None:
+            self._only.queue(ins, outs, arena)
+            return
         is_first = True
         for segment in self.segments:
             has_begun = False
@@ -313,6 +317,8 @@ class StaticProgram:
                     register(segment.plans[key])
                 segment.plans[key].queue(ins, outs, arena, is_first)
                 is_first, has_begun = False, True
+        if len(self.segments) == 1 and self.segments[0].loop is None:
+            self._only = self.segments[0].plans[True, 0]
 
 
 def loop_strips(loop: QueuedLoop, read: ReadSlot, largest: int) -> Iterator[int]:
