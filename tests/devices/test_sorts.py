@@ -1,4 +1,4 @@
-"""Sorts run on the device, as a network of kernels."""
+"""Sorts run on the device, as a network of kernels, or by digits of the keys."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.support.config import override
+from fnx.lower.analysis import tuning
 from tests.devices.conftest import on_device_or_recording
 
 
@@ -57,6 +58,16 @@ def test_sorts_equal_the_interpreter(device: Any, dtype: str, n: int,
         got = fnx.jit(sorts)(jnp.asarray(x))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(np.asarray(a), b)
+
+
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint32", "bool", "float64",
+                                   "int64"])
+@pytest.mark.parametrize("n", [5, 1030])
+def test_sorts_by_digits_equal_the_interpreter(device: Any, dtype: str, n: int,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "NETWORK_STEPS_OF_A_DIGIT", 0)
+    test_sorts_equal_the_interpreter(device, dtype, n, monkeypatch)
 
 
 def test_a_million_are_sorted_on_the_device(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ that recurs, the driver records them and queues them at once.
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from os import getpid
 from typing import Any
 
 import numpy as np
@@ -139,8 +139,7 @@ class GpuCommandBuffer(CommandBuffer):
                on_commit: Callable[[], None] | None = None) -> None:
         """Queue the commands; returns when all are queued."""
         device = self._device
-        if device.pool.lost or device.driver.pid != getpid():
-            device.reopen_if_lost()
+        device.reopen_if_lost()
         if self._counts != (len(ins), len(outs)):  # of a call that was checked
             check_arguments(self.commands, len(ins), len(outs))
             self._counts = len(ins), len(outs)
@@ -372,7 +371,7 @@ class GpuDevice(DeviceBase):
 
     def _at_exit(self) -> None:
         """Finish or abort work: the driver's threads must be idle when its library is unloaded."""
-        if self.driver.pid == getpid():
+        if self.driver.pid == os.getpid():
             with contextlib.suppress(Exception):
                 if self.driver.has_interrupted_work():
                     self.driver.abort()
@@ -388,11 +387,8 @@ class GpuDevice(DeviceBase):
         classes = [(nbytes, block_size(nbytes)) for nbytes in sizes]
 
         def allocate() -> list[GpuStorage]:
-            pool = self.pool
-            if pool.lost or pool.driver.pid != getpid():
-                self.reopen_if_lost()
-                pool = self.pool
-            return [GpuStorage(pool, nbytes, False, size) for nbytes, size in classes]
+            self.reopen_if_lost()
+            return [GpuStorage(self.pool, nbytes, False, size) for nbytes, size in classes]
         return allocate
 
     def is_on_device(self, storage: Any) -> bool:

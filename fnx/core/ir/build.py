@@ -387,14 +387,14 @@ def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
 
 
 def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None,
-            axes: Sequence[int] | None = None) -> UOp:
+            axes: Sequence[int] | None = None, is_unique: bool = False) -> UOp:
     """Write ``updates`` to x at index, or combine them with the old elements by a monoid.
 
     The updates have the shape of what ``gather`` reads. Those out of bounds are dropped;
-    duplicates apply in index order. Storage-only dtypes are combined in their compute type, and
-    rounded once.
+    duplicates apply in index order, and there must be none if ``is_unique``. Storage-only dtypes
+    are combined in their compute type, and rounded once.
     """
-    arg = op_args.Scatter(ops.check_index_axes(x, index, axes), monoid)
+    arg = op_args.Scatter(ops.check_index_axes(x, index, axes), monoid, is_unique)
     ops.check_updates(x, gather_shape((x, *index), arg), updates, monoid)
     if monoid is None or x.dtype.storage is None:
         return UOp(ops.SCATTER, x.dtype, (x, *index, updates), arg)

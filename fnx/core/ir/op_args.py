@@ -75,11 +75,13 @@ class Gather(Record):
 class Scatter(Record):
     """The indexed axes of an array: ascending, one for each index array.
 
-    ``monoid`` combines updates with the old elements; None: the last update wins.
+    ``monoid`` combines updates with the old elements; None: the last update wins. ``is_unique``: no
+    two updates go to one element, so their order does not matter.
     """
 
     axes: tuple[int, ...]
     monoid: Op | None = None
+    is_unique: bool = False
 
 
 class Sort(Record):

@@ -164,7 +164,7 @@ class _StoreRun:
         if store.arg is ops.STORE:  # in loop order: the last write wins
             target[offsets] = value
             return
-        if store.arg is not None:
+        if store.arg not in (None, ops.SCATTER):
             if accessors.value(store).dtype.storage is not None:
                 raise KernelError(f"{_name(accessors.buffer(access))}: expected a type that is "
                                   f"computed in, to combine with, got "

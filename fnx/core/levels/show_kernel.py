@@ -285,7 +285,7 @@ class _KernelPrinter:
         access, value, *valid = store.src
         where, what = self.text(access), self.text(value)
         monoid = store.arg
-        if monoid is None or monoid is ops.STORE:
+        if monoid in (None, ops.STORE, ops.SCATTER):
             line = f"{where} = {what}"
         else:
             line = combine_statement(monoid, where, what)

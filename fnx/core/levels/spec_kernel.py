@@ -209,8 +209,9 @@ RULES: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.INDEX,), "a REF or STAGE and one index of dtype index per dimension", _index),
     ((ops.LOAD,), "a place and perhaps a bool", _load),
     ((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
-    ((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
-     lambda n: n.arg in (None, ops.STORE)
+    ((ops.STORE,), "no combine, STORE (the last wins), SCATTER (each element at most once), or a "
+     "monoid that takes the value",
+     lambda n: n.arg in (None, ops.STORE, ops.SCATTER)
      or accepts_monoid(n.arg, accessors.value(n).dtype)),
     ((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _binds_ranges),
     ((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _reduce),

@@ -202,5 +202,12 @@ CHUNK_WORK = _number(
 WARP_THREADS = _number("WARP_THREADS", 32, "threads", "of a GPU in lockstep", "typical of GPUs")
 BUSY_GROUPS = _number(
     "BUSY_GROUPS", 128, "workgroups", "that keep a GPU busy", "typical of GPUs")
+RADIX_BITS = _number("RADIX_BITS", 4, "bits", "of a digit of a radix sort on a device",
+                     "the choice of Merrill, Grimshaw, 2011")
+RADIX_TILE = _number("RADIX_TILE", 128, "elements", "of a tile in which a radix sort counts digits",
+                     "the largest power of two that a counter of a byte counts")
+NETWORK_STEPS_OF_A_DIGIT = _number(
+    "NETWORK_STEPS_OF_A_DIGIT", 9, "steps", "of a sorting network that take as long as a step of "
+    "a radix sort", "sorts of 512 to 131,072 numbers on processors")
 
 NUMBERS = tuple(_numbers)

@@ -146,7 +146,7 @@ def emit(lines: ProgramBuilder, writes: Sequence[Write]) -> None:
         branch = None if condition is None else lines.branch(condition)
         for address, value, _, mask, combine, nontemporal in group:
             masks = () if mask is None else (mask,)
-            if combine is not None and combine is not ops.STORE:
+            if combine not in (None, ops.STORE, ops.SCATTER):
                 old = lines.put(ops.LOAD, value.dtype, (address, *masks))
                 value = lines.apply_monoid(combine, old, value, pinned=True)
             arg = _NONTEMPORAL if nontemporal else None

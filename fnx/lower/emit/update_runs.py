@@ -39,8 +39,9 @@ def find_update(inner: LoopNest, values: Values) -> UOp | None:
         return None
     store, memory = item.node, buffer(item.node)
     unrolled, lane, _ = values.expansions[store.ranges]
-    if store.arg in (None, ops.STORE) or memory.op is not ops.REF or unrolled or lane is not None \
-            or not all(n.op is ops.CONST and build.const_of(n) > 0 for n in accessors.dims(memory)):
+    if store.arg in (None, ops.STORE, ops.SCATTER) or memory.op is not ops.REF or unrolled \
+            or lane is not None or not all(n.op is ops.CONST and build.const_of(n) > 0
+                                           for n in accessors.dims(memory)):
         return None
     is_loaded = any(n.op is ops.LOAD and inner.range in n.ranges
                     for n in toposort([index_node(store)]))

@@ -340,9 +340,9 @@ class _Builder:
     def _scatter(self) -> tuple[list[UOp], list[UOp]]:
         """Combine updates into the buffer in index order; those out of bounds are dropped.
 
-        A STORE that combines by STORE overwrites: the last one wins. If nothing depends on a range,
-        its updates are equal and go to the same element: they are combined first, as that range
-        would otherwise be dropped.
+        A STORE that combines by STORE overwrites: the last one wins; by SCATTER, there is only one.
+        If nothing depends on a range, its updates are equal and go to the same element: they are
+        combined first, as that range would otherwise be dropped.
         """
         node = self.group.scatter
         assert node is not None
@@ -369,7 +369,8 @@ class _Builder:
                 target, value, *bound_checks = simplified
                 value = build.reduce_ranges(value, node.arg.monoid, unused_ranges)
         valid = functools.reduce(build.and_, bound_checks) if bound_checks else None
-        return [build.store(target, value, valid, node.arg.monoid or ops.STORE)], [node]
+        combine = node.arg.monoid or (ops.SCATTER if node.arg.is_unique else ops.STORE)
+        return [build.store(target, value, valid, combine)], [node]
 
 
 def _select(condition: UOp, a: UOp, b: UOp) -> UOp:

@@ -100,9 +100,9 @@ def _check_lanes(node: UOp) -> None:
 def ordered_ranges(store: UOp) -> list[UOp]:
     """Return the ranges of a STORE whose iterations must keep their order, outermost first.
 
-    Empty for a plain store at distinct indices.
+    Empty for a store at distinct indices.
     """
-    if store.arg is None and not has_data_index(store):
+    if store.arg is ops.SCATTER or store.arg is None and not has_data_index(store):
         return []
     distinct = determined_ranges(indices(store))
     colliding = [r for r in store.ranges if r not in distinct and symbolic.bounds(r)[1] > 0]

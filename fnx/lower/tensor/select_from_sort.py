@@ -34,7 +34,7 @@ from fnx.lower.analysis import tuning
 from fnx.lower.emit.selection import lanes_of
 from fnx.lower.emit.sorting import MAX_RANKED
 from fnx.lower.tensor.select_by_steps import select_by_steps
-from fnx.lower.tensor.sort_by_network import network_steps, with_lines_of
+from fnx.lower.tensor.sort_by_network import sort_steps, with_lines_of
 
 Interval = tuple[int, int]
 _PASSES_ROWS = (ops.PERMUTE, ops.FLIP)
@@ -142,7 +142,8 @@ def _pays(sort: UOp, k: int, target: Target, is_remote: bool) -> bool:
     if not 0 < k <= n // 2 or dtype.kind == "key" or dtype.is_complex:
         return False
     if is_remote:
-        return k <= network_steps(n) and math.prod(shape) <= dtypes.int32.limits[1]
+        steps = sort_steps(n, max(4, dtype.itemsize))
+        return k <= steps and math.prod(shape) <= dtypes.int32.limits[1]
     if n < lanes_of(sort):
         return False
     lanes = target.vector_lanes(max(4, dtype.itemsize))

@@ -6,7 +6,8 @@
             GATHER (p0, index)
 
 Keys are unsigned integers of the order of the operands. Of equal ones the element with the lower
-index comes first, so the sort is stable. A step is one kernel, the same for all steps.
+index comes first, so the sort is stable. A step is one kernel, the same for all steps. Long rows
+are sorted by the digits of the keys instead (sort_by_digits.py), which takes fewer steps.
 Source: K. E. Batcher, Sorting networks and their applications, 1968.
 
 >>> from fnx.core.ir.uop import toposort
@@ -27,6 +28,8 @@ from fnx.core.ir.op_bodies import replace_results
 from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.target import Target
+from fnx.lower.analysis import tuning
+from fnx.lower.tensor.sort_by_digits import order_by_digits
 
 MAX_ELEMENTS = dtypes.int32.limits[1]  # of all padded rows, as indices are int32
 
@@ -64,12 +67,24 @@ def _sorted(node: UOp, operands: Sequence[UOp]) -> list[UOp]:
     arg = node.arg
     shape = arg.ins[0][0]
     rows, n = math.prod(shape[:-1]), shape[-1]
-    m = _padded(n)
     flat = [build.reshape(x, (rows, n)) for x in operands]
-    keys = [build.reshape(build.pad(k, [(0, 0), (0, m - n)], k.dtype.limits[1]), (rows * m,))
-            for k in map(sort_key, flat[:arg.n_keys])]
-    position = Expr(build.iota(rows * m)) & (m - 1)
-    state = [*keys, position.node]
+    keys = [sort_key(x) for x in flat[:arg.n_keys]]
+    is_short = sort_steps(n, sum([key.dtype.itemsize for key in keys])) == network_steps(n)
+    order = (_order_by_network if is_short else order_by_digits)(keys, arg.name)
+    row = build.expand(build.reshape(build.iota(rows), (rows, 1)), (rows, n))
+    return [build.reshape(order if i < 0 else build.gather(flat[i], row, order), shape)
+            for i in arg.outputs]
+
+
+def _order_by_network(keys: Sequence[UOp], name: str) -> UOp:
+    """Return the indices of each row in the order of unsigned keys, of which the first counts
+    most.
+    """
+    rows, n = keys[0].shape
+    m = _padded(n)
+    padded = [build.reshape(build.pad(k, [(0, 0), (0, m - n)], k.dtype.limits[1]), (rows * m,))
+              for k in keys]
+    state = [*padded, (Expr(build.iota(rows * m)) & (m - 1)).node]
 
     def step(consts: Sequence[UOp], carries: Sequence[UOp], xs: Sequence[UOp]
              ) -> tuple[list[UOp], list[UOp]]:
@@ -83,11 +98,8 @@ def _sorted(node: UOp, operands: Sequence[UOp]) -> list[UOp]:
         is_swapped = Expr(build.elementwise(ops.CMPEQ, *takes_less)).eq(_less(theirs, mine))
         return [where(is_swapped, b, a).node for a, b in zip(mine, theirs)], []
     steps = _network(m)
-    final, _ = build_calls.build_scan(step, steps[0].shape[0], [], state, steps, name=arg.name)
-    order = build.shrink(build.reshape(final[-1], (rows, m)), [(0, rows), (0, n)])
-    row = build.expand(build.reshape(build.iota(rows), (rows, 1)), (rows, n))
-    return [build.reshape(order if i < 0 else build.gather(flat[i], row, order), shape)
-            for i in arg.outputs]
+    final, _ = build_calls.build_scan(step, steps[0].shape[0], [], state, steps, name=name)
+    return build.shrink(build.reshape(final[-1], (rows, m)), [(0, rows), (0, n)])
 
 
 def network_steps(n: int) -> int:
@@ -98,6 +110,16 @@ def network_steps(n: int) -> int:
     """
     levels = (n - 1).bit_length()
     return levels * (levels + 1) // 2
+
+
+def sort_steps(n: int, nbytes: int) -> int:
+    """Return what sorting rows of n elements takes, in steps of a network; ``nbytes``: of all keys.
+
+    >>> sort_steps(1 << 10, 4), sort_steps(1 << 20, 4), network_steps(1 << 20)
+    (55, 72, 210)
+    """
+    digits = 8 * nbytes // tuning.RADIX_BITS
+    return min(network_steps(n), round(digits * tuning.NETWORK_STEPS_OF_A_DIGIT))
 
 
 def _network(m: int) -> tuple[UOp, UOp]:
