@@ -112,6 +112,11 @@ _CALLS: dict[str, Words] = {
     r"expected parameters as static_argnames, got ('\w+')":
         r"Jitted function has invalid argnames {\1} in static_argnames. Function does not take "
         "these args.",
+    r"expected integers, slices or bool masks as an index, got ('.*')":
+        r"JAX does not support string indexing; got idx=\1",
+    r"index: expected an index other than a bare list":
+        "Using a non-tuple sequence for multidimensional indexing is not allowed; use "
+        "`arr[array(seq)]` instead of `arr[seq]`.",
     r"expected a function, got a generator": "Expected a function, got a generator function",
     r"expected a function(?: as \w+)?, got (\w+)": r"Expected a callable value, got \1",
     r"argument (\S+) of (.*?): expected an array or a number, got (\w+)":
