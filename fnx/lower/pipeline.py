@@ -22,11 +22,11 @@ reports to ``on_pass``.
 'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real select_from_sort
 sort_by_network plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
 select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel fold_transposes
-fold_comparisons one_hot_to_gather fuse_argreduce attention push_reduce_through_reshape
-split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
-promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_blocks
-row_epilogues runtime_extents canonicalize choose tile split_global overlap_collectives memory
-commands loop_kernels guarded_commands'
+fold_comparisons one_hot_to_gather fuse_argreduce elementwise_before_permute attention
+push_reduce_through_reshape split_reduction split_concat_by_buffer_limit unique_results kernelize
+ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns
+split_index_sets row_blocks row_epilogues runtime_extents canonicalize choose tile split_global
+overlap_collectives memory commands loop_kernels guarded_commands'
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ unroll_linalg = lazy_import("fnx.lower.tensor.unroll_linalg", "unroll_linalg")
 two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
 select_branches = lazy_import("fnx.lower.tensor.select_branches", "select_branches")
 drop_stand_ins = lazy_import("fnx.lower.tensor.drop_stand_ins", "drop_stand_ins")
+elementwise_before_permute = lazy_import("fnx.lower.tensor.elementwise_before_permute",
+                                         "elementwise_before_permute")
 fuse_loop_into_kernel = lazy_import("fnx.lower.loops.fuse_loop_into_kernel",
                                     "fuse_loop_into_kernel")
 double_float_carries = lazy_import("fnx.lower.loops.double_float_carries", "double_float_carries")
@@ -286,6 +288,8 @@ TENSOR_PASSES = (
          features=frozenset({ops.CMPEQ}), takes_target=True),
     Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor",
          features=SELECT_OPS),
+    Pass("elementwise_before_permute", lift_to_bodies(elementwise_before_permute), "tensor",
+         "tensor", features=frozenset({ops.PERMUTE})),
     Pass("attention", tile_regions, "tensor", "tensor", features=REDUCE_OPS, takes_target=True,
          why=partial(explain_regions, predicted_time),
          needs=partial(may_have_products, into_functions=True)),

@@ -217,14 +217,3 @@ def test_sites_survive() -> None:
     finally:
         current_loc.loc = None
     assert simple(node).locs == (("user.py", 7),)
-
-
-def test_an_array_is_shifted_before_it_is_transposed() -> None:
-    """Its factors of a covariance lie in memory as the array does. A scale stays where it is."""
-    x, row = build.param(0, dtypes.float32, (5, 3)), build.param(1, dtypes.float32, (3, 1))
-    by_row = build.expand(row, (3, 5))
-    shifted = simple(build.sub(build.permute(x, (1, 0)), by_row))
-    assert shifted.op is ops.PERMUTE and shifted.src[0].op is ops.SUB
-    assert shifted.src[0].src[0] is x
-    scaled = build.mul(build.permute(x, (1, 0)), by_row)
-    assert simple(scaled) is scaled

@@ -45,6 +45,11 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
     return out
 
 
+def long_lengths(node: UOp) -> list[int]:
+    """Return the lengths of the axes other than 1."""
+    return [n for n in node.shape if n != 1]
+
+
 def index_node(node: UOp) -> UOp:
     """Return the INDEX of a LOAD or a STORE."""
     return node.src[0]

@@ -459,6 +459,15 @@ def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
         math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction) is True)
 
 
+def makes_rows_of_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
+    """Whether a group would reduce row by row what lies in memory column by column, its lanes a
+    row of memory apart, and that takes longer than a kernel of its own, whose lanes are columns."""
+    elements = math.prod(reduction.src[0].shape)
+    return not group.is_own(index) and len(group.space) - 1 not in group.row_of(index) and \
+        elements * STRIDED_COST[ops.LOAD] > KERNEL_CYCLES + 2 * transfer_cycles(reduction) and \
+        _reduces_rows(reduction) is False
+
+
 def _reduces_rows(reduction: UOp) -> bool | None:
     """Whether a REDUCE is along the rows of all matrices that it is computed from element by
     element, however they are permuted; False: across the rows of all. None if there are none, or

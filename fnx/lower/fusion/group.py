@@ -12,6 +12,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fnx.core.ir import build_calls, ops
+from fnx.core.ir.accessors import long_lengths
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import KernelError
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
@@ -270,10 +271,6 @@ def gather_source(node: UOp) -> UOp:
             break
         candidate = candidate.src[0]
     return candidate if memory_of(candidate).op in (ops.PARAM, ops.GETTUPLE, ops.SCATTER) else x
-
-
-def long_lengths(node: UOp) -> list[int]:
-    return [n for n in node.shape if n != 1]
 
 
 def is_misaligned(index: Tokens) -> bool:

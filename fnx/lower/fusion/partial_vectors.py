@@ -20,12 +20,13 @@ import math
 from collections.abc import Mapping
 
 from fnx.core.ir import ops
+from fnx.core.ir.accessors import long_lengths
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target
 from fnx.lower.analysis.tuning import KERNEL_CYCLES, STRIDED_COST
 from fnx.lower.emit.shuffles import MAX_STRIDE
 from fnx.lower.fusion import cost
-from fnx.lower.fusion.group import Group, long_lengths
+from fnx.lower.fusion.group import Group
 from fnx.lower.fusion.index_tokens import Tokens
 
 _READ_AND_ADD, _READ_AND_STORE = (ops.LOAD, ops.ADD), (ops.LOAD, ops.STORE)

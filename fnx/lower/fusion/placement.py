@@ -72,6 +72,7 @@ def fits(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
         return group.contraction is None and cost.can_reduce_in(group, node, index) and \
             not cost.reads_across(node, group, costs.contractions) and \
             not cost.makes_columns(node, group, index) and \
+            not cost.makes_rows_of_columns(node, group, index) and \
             not partial_vectors.separates_columns(
                 node, group, index, costs.cost, costs.lane_bytes) and \
             not _keeps_contraction_out(node, group, costs)

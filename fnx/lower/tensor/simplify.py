@@ -332,17 +332,6 @@ def _before_expand(node: UOp) -> UOp | None:
     return build.expand(UOp(node.op, node.dtype, tuple(src), node.arg), node.shape)
 
 
-def _shift_before_transpose(x: UOp, y: UOp, inner: UOp, node: UOp) -> UOp | None:
-    """Shift an array before it is transposed: ``x.T - mean`` lies in memory as x does, and a
-    covariance reads both factors along its rows. A scale is computed where a product reads it."""
-    order = inner.arg
-    if x.op is not ops.PARAM or order[-1] == len(order) - 1:
-        return None
-    inverse = [order.index(a) for a in range(len(order))]
-    shift = build.permute(build.expand(y, node.shape), inverse)
-    return build.permute(build.elementwise(node.op, x, shift), order)
-
-
 def _drop_unit_axes(node: UOp) -> UOp | None:
     """Drop reduced axes of length 1. A float sum starts from +0, so -0.0 is lost."""
     operand, monoid = node.src[0], node.arg.monoid
@@ -397,10 +386,6 @@ COMMUTING_RULES = [
                 lambda x, node: node.arg.monoid is ops.ADD, "sum of -x"),
     RewriteRule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
                 name="elementwise before expand", required_ops=CONSTANT_OPS),
-    *[RewriteRule(UPat(op, (UPat(ops.PERMUTE, (x,), "inner"), UPat(ops.EXPAND, (y,))),
-                       "node"),
-                  _shift_before_transpose, name=f"{op} before transpose")
-      for op in (ops.ADD, ops.SUB)],
     RewriteRule(UPat(ops.REDUCE, None, "node"), _drop_unit_axes, name="fold of axes of length 1"),
     RewriteRule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _merge_reduces,
                 name="fold of fold"),

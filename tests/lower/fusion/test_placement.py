@@ -52,3 +52,26 @@ def test_padded_rows_that_a_reduction_reads_across_are_written_first(
     np.testing.assert_allclose(np.asarray(jitted(x)), f(np, x), rtol=2e-4, atol=1e-3)
     first, *_ = jitted.lower(x).kernels
     assert first.name.startswith("map")
+
+
+def _softmax(m: Any, x: Any) -> Any:
+    e = m.exp(x.T - x.T.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _normalized(m: Any, x: Any) -> Any:
+    centered = x.T - x.T.mean(-1, keepdims=True)
+    return centered / m.sqrt((centered ** 2).mean(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("f", [_softmax, _normalized])
+@pytest.mark.parametrize("shape, is_one", [((500, 300), False), ((40, 17), True)])
+def test_long_rows_that_are_columns_in_memory_are_reduced_as_columns(
+        f: Any, shape: tuple[int, ...], is_one: bool) -> None:
+    """A kernel of rows would read each lane from another row of memory."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    jitted = fnx.jit(lambda x: f(jnp, x))
+    np.testing.assert_allclose(np.asarray(jitted(x)), f(np, x), rtol=1e-4, atol=1e-5)
+    assert (len(list(jitted.lower(x).kernels)) == 1) is is_one
+    along = fnx.jit(lambda x: f(jnp, x.T)).lower(x)
+    assert len(list(along.kernels)) == 1
