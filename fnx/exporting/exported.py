@@ -29,7 +29,7 @@ from fnx.core.ir.uop import toposort
 from fnx.core.rewriting.dimensions import variables
 from fnx.core.scope import storage
 from fnx.core.support.config import config
-from fnx.core.support.errors import ArgumentError, CheckpointError, FnxError
+from fnx.core.support.errors import ArgumentError, CheckpointError, FnxError, NotBuiltError
 from fnx.core.tracing.trace import ClosedFunction
 from fnx.exporting import export_trees, graph_checks, graph_file
 from fnx.exporting.export_trees import ContainerType
@@ -352,6 +352,9 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
             return _export_bounded(fun_jit, args, kwargs, names, disabled_checks)
         traced = fun_jit.trace(*args, **kwargs)
         closed, avals = traced._specialized.cached_trace.closed, traced._specialized.key.avals
+        if not hasattr(closed, "function"):
+            raise NotBuiltError(f"export: expected {traced.fun_name} to use no references from "
+                                "outside, got some", hint="pass and return their values, r[...]")
         graph = graph_of(traced.fun_name, closed, avals)
         graph = graph.replace(ins=[strong(a) for a in graph.ins],
                               outs=[strong(a) for a in graph.outs])

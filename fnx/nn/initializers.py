@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 import fnx.numpy as jnp
-from fnx import random
+from fnx import lax, random
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.support.errors import ShapeError, lazy_module
 
@@ -129,6 +130,18 @@ def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
     return _make_initializer(draw, dtype)
 
 
+def _complex_draw(key: ArrayLike, shape: Shape, t: DType, distribution: Distribution) -> Array:
+    """Return complex numbers with a standard deviation of 1: uniform in a disc, or normal, truncated
+    at an absolute value of 2."""
+    radius_key, angle_key = random.split(key)
+    u = random.uniform(radius_key, shape, t.real.np)
+    angle = random.uniform(angle_key, shape, t.real.np) * (2 * math.pi)
+    truncated_std = 0.95311164380491208  # of the complex normal truncated at 2
+    radius = jnp.sqrt(2 * u) if distribution == "uniform" else \
+        jnp.sqrt(-jnp.log1p(u * math.expm1(-4.0))) / truncated_std
+    return lax.complex(radius * jnp.cos(angle), radius * jnp.sin(angle))
+
+
 def _check_axes(**axis_args: AxesLike) -> None:
     for name, axis in axis_args.items():
         for entry in axis if isinstance(axis, tuple | list) else (axis,):
@@ -191,6 +204,9 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
         deviation = math.sqrt(scale / max(1.0, fan))
         if distribution == "normal":
             return random.normal(key, shape, t) * deviation
+        complex_type = None if t is None else convert.parse_dtype(t)
+        if complex_type is not None and complex_type.is_complex:
+            return _complex_draw(key, shape, complex_type, distribution) * deviation
         if distribution == "uniform":
             return random.uniform(key, shape, t, -1) * (math.sqrt(3.0) * deviation)
         # standard deviation of the normal truncated at -2 and 2

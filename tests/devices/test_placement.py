@@ -31,6 +31,7 @@ def test_devices_by_name(there: Any) -> None:
     assert there.id == 0 and repr(there) == f"{there.platform.capitalize()}Device(id=0)"
     assert fnx.devices() == [fnx.devices("cpu")[0]] != [there]
     assert issubclass(UnknownDeviceError, RuntimeError)  # which is what JAX raises
+    assert not issubclass(UnknownDeviceError, ValueError)  # which some programs catch first
     with pytest.raises(UnknownDeviceError, match="expected one of cpu, .* or gpu, got 'tpu'"):
         fnx.devices("tpu")
 

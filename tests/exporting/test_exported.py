@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.support.errors import ArgumentError, CheckpointError
+from fnx.core.support.errors import ArgumentError, CheckpointError, NotBuiltError
 from fnx.experimental import serialize_executable
 from fnx.exporting import export_trees, exported
 
@@ -86,3 +86,17 @@ def test_compiled_functions_as_bytes() -> None:
         serialize_executable.deserialize_and_load(data[:-1], in_tree, out_tree)
     with pytest.raises(ArgumentError):
         serialize_executable.deserialize_and_load(data, out_tree, in_tree)
+
+
+def test_references_from_outside_are_refused_and_those_within_exported() -> None:
+    r = fnx.new_ref(jnp.ones(3))
+
+    def within(x: Any) -> Any:
+        inner = fnx.new_ref(x)
+        inner[...] *= 3
+        return inner[...]
+    for f, args in ((lambda r: r[...], (r,)), (lambda x: r[...] + x, (jnp.ones(3),))):
+        with pytest.raises(NotBuiltError, match="to use no references from outside"):
+            exported.export(fnx.jit(f))(*args)
+    found = exported.deserialize(exported.export(fnx.jit(within))(jnp.ones(3)).serialize())
+    assert found.call(jnp.arange(3.0)).tolist() == [0, 3, 6]

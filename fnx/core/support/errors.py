@@ -394,7 +394,7 @@ class DeviceError(FnxError, RuntimeError):
     """A fault on a device: names the kernel and the user's line."""
 
 
-class UnknownDeviceError(DeviceError, ValueError):
+class UnknownDeviceError(DeviceError):
     """A name that no device has."""
 
 
