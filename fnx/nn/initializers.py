@@ -131,8 +131,8 @@ def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
 
 
 def _complex_draw(key: ArrayLike, shape: Shape, t: DType, distribution: Distribution) -> Array:
-    """Return complex numbers with a standard deviation of 1: uniform in a disc, or normal, truncated
-    at an absolute value of 2."""
+    """Return complex numbers with a standard deviation of 1: uniform in a disc, or normal and
+    truncated at an absolute value of 2."""
     radius_key, angle_key = random.split(key)
     u = random.uniform(radius_key, shape, t.real.np)
     angle = random.uniform(angle_key, shape, t.real.np) * (2 * math.pi)
