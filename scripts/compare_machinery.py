@@ -3,6 +3,7 @@
     python scripts/compare_machinery.py                    all cases: what differs
     python scripts/compare_machinery.py checkify export    those whose names begin so, in full
     python scripts/compare_machinery.py --record           tests/golden/machinery.json, from JAX
+                                                           (which exports with flatbuffers)
 
 Each case is a program in tests/machinery/*.txt that prints what it sees; jaxpr_pages and
 primitive_pages have the cells of JAX's pages on jaxprs, interpreters and primitives. All run in one
