@@ -124,7 +124,7 @@ def stride(access: UOp, r: UOp) -> int:
         return 0
     total, step = 0, 1
     for i, d in reversed(index_dims(access)):
-        c = symbolic.coefficient(i, r) if r in i.ranges else 0
+        c = 1 if i is r else symbolic.coefficient(i, r) if r in i.ranges else 0
         if not isinstance(c, int):  # the digits of a split index may combine to one index
             combined = symbolic.coefficient(symbolic.element_offset(access), r)
             return combined if isinstance(combined, int) else UNKNOWN_STRIDE

@@ -85,19 +85,19 @@ class StatementCost:
             return count
         if lane not in iteration_ranges(n):
             return count * (-(-extent(lane) // lanes) / extent(lane))
+        step = stride(n, lane) if n.op in STRIDED_COST else 0
+        if abs(step) <= 1:
+            return count * (-(-extent(lane) // lanes) / extent(lane))
         if find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
-                and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
-            return count * min(stride(n, lane) / lanes, STRIDED_COST[n.op])
-        if n.op is ops.STORE and abs(stride(n, lane)) > 1 \
-                and self.transposes_store(n, lane, lanes) \
+                and 2 <= step <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
+            return count * min(step / lanes, STRIDED_COST[n.op])
+        if n.op is ops.STORE and self.transposes_store(n, lane, lanes) \
                 or self.stages_blocks(n, lane, lanes) \
                 or crosses_rows(n, lane, self.folded, lanes):  # transposed in registers
             return count * TRANSPOSED_COST * self._block_padding(n)
-        if n.op in STRIDED_COST and abs(stride(n, lane)) > 1:
-            waits = STRIDED_LANE_CYCLES if self._loses_lines(n, lane, lanes) else 0
-            padding = -(-extent(lane) // lanes) * lanes / extent(lane)  # idle lanes take time, too
-            return count * (STRIDED_COST[n.op] * padding + waits)
-        return count * (-(-extent(lane) // lanes) / extent(lane))
+        waits = STRIDED_LANE_CYCLES if self._loses_lines(n, lane, lanes) else 0
+        padding = -(-extent(lane) // lanes) * lanes / extent(lane)  # idle lanes take time, too
+        return count * (STRIDED_COST[n.op] * padding + waits)
 
     def loses_lines(self, lane: UOp, lanes: int) -> bool:
         """Return whether so many lanes are more than the lines of an access that a cache keeps."""
