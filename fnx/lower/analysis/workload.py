@@ -133,6 +133,12 @@ def stride(access: UOp, r: UOp) -> int:
     return total
 
 
+def is_contiguous_along(value: UOp, r: UOp) -> bool:
+    """Return whether all loads that depend on r are contiguous along r, or all backwards."""
+    return {stride(n, r) for n in toposort([value]) if n.op is ops.LOAD and r in n.ranges
+            } in ({1}, {-1})
+
+
 def itemsize(nodes: Iterable[UOp]) -> int:
     """Return the bytes of the widest value that is computed with."""
     return max((n.dtype.itemsize for n in nodes if n.dtype.kind not in ("void", "bool", "index")),

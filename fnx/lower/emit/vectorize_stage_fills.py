@@ -54,6 +54,7 @@ from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores
 from fnx.lower.analysis.loops import ScheduledLoop
 from fnx.lower.analysis.tuning import LONG_BODY
+from fnx.lower.analysis.workload import is_contiguous_along
 from fnx.lower.emit.expansion import extent_of
 from fnx.lower.emit.shuffles import can_transpose
 
@@ -102,7 +103,7 @@ def _row_lanes(stage: UOp, target: Target) -> int:
     lanes, across = target.vector_lanes(stage.dtype.itemsize), bound_ranges(stage)[-1]
     if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
             not _MIN_ROWS <= extent_of(across) <= lanes or \
-            not _is_contiguous_along(_without_clamps(value(stage), across), across):
+            not is_contiguous_along(_without_clamps(value(stage), across), across):
         return 0
     return 1 << (extent_of(across) - 1).bit_length()
 
@@ -125,20 +126,11 @@ def _plan_fill(stage: UOp, scalar_reads: bool, target: Target) -> _FillPlan | No
         return None
     for r in others:
         if r.arg.kind == "SEQ" and 2 * symbolic.bounds(extent(r))[1] > lanes and \
-                _is_contiguous_along(value(stage), r):
+                is_contiguous_along(value(stage), r):
             one_stream = stage.arg.space == "GLOBAL"  # read as one stream
             return _FillPlan(r, across, lanes,
                              scalar_reads and not one_stream and extent(r).op is ops.CONST)
     return None
-
-
-def _is_contiguous_along(fill: UOp, r: UOp) -> bool:
-    """Return whether all loads that depend on r are contiguous along r."""
-    strides = set()
-    for node in toposort([fill]):
-        if node.op is ops.LOAD and r in node.ranges:
-            strides.add(symbolic.coefficient(symbolic.element_offset(node), r))
-    return strides == {1}
 
 
 class _FillRewriter:

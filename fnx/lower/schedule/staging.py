@@ -38,7 +38,7 @@ from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import ScheduledLoop, name_of, quote_names
 from fnx.lower.analysis.tuning import LINE_BYTES, LONG_BODY
-from fnx.lower.analysis.workload import stride, volume
+from fnx.lower.analysis.workload import is_contiguous_along, stride, volume
 
 _MAX_UNROLLED_FILL = 16
 _WORDS_PER_ROW = 16  # register words in a row of a matrix unit's tile
@@ -228,7 +228,8 @@ def _fill_kind(staged: UOp, r: UOp, closed_ranges: Sequence[UOp]) -> str:
     if not is_short or not is_vector and r.arg.kind != "UNROLL":
         return "SEQ"
     work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and n.dtype is not dtypes.index)
-    is_filled_by_vectors = any(_is_contiguous(staged, q) for q in closed_ranges if q is not r)
+    is_filled_by_vectors = any(
+        is_contiguous_along(staged, q) for q in closed_ranges if q is not r)
     return "UNROLL" if is_filled_by_vectors or work * _MAX_UNROLLED_FILL <= 2 * LONG_BODY else "SEQ"
 
 

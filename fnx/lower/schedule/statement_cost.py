@@ -117,7 +117,7 @@ class StatementCost:
     def _block_padding(self, access: UOp) -> float:
         """Return how many times its elements the blocks of an access have, along the contiguous
         range."""
-        lengths = [extent(r) for r in access.ranges if stride(access, r) == 1]
+        lengths = [extent(r) for r in access.ranges if abs(stride(access, r)) == 1]
         return max([-(-n // BLOCK_SIDE) * BLOCK_SIDE / n for n in lengths], default=1.0)
 
     def transposes_store(self, store: UOp, lane: UOp, lanes: int) -> bool:
@@ -126,7 +126,7 @@ class StatementCost:
         return self.is_alone and can_transpose(lanes) and store.arg is None \
             and len(self.node_counts) <= UNROLL \
             and accessors.value(store).dtype.itemsize >= 4 \
-            and all(stride(n, lane) in (0, 1) for n, _ in self.node_counts if n.op is ops.LOAD) \
+            and all(abs(stride(n, lane)) <= 1 for n, _ in self.node_counts if n.op is ops.LOAD) \
             and any(stride(store, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
     def stages_blocks(self, load: UOp, lane: UOp, lanes: int) -> bool:
@@ -135,7 +135,7 @@ class StatementCost:
             and can_transpose(lanes) \
             and abs(stride(load, lane)) > MAX_STRIDE and load.dtype.itemsize >= 4 \
             and accessors.buffer(load).op is ops.REF and extent(lane) >= lanes \
-            and any(stride(load, r) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
+            and any(abs(stride(load, r)) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
 
 def _loops_around(n: UOp, statement: UOp) -> Collection[UOp]:

@@ -232,7 +232,8 @@ def _vector_filled_ranges(kernel: UOp, stages: Sequence[StageOperand]) -> frozen
     if not stages or any(n.op in (ops.REDUCE, ops.STAGE, ops.LOOP) for n in nodes):
         return frozenset()
     staged = {step.operand for step in stages}
-    return frozenset([r for n in nodes if n.op is ops.LOAD for r in n.ranges if stride(n, r) == 1
+    return frozenset([r for n in nodes if n.op is ops.LOAD for r in n.ranges
+                      if abs(stride(n, r)) == 1
                       and not staged.isdisjoint((buffer(n).arg.slot, buffer(n).arg.name))])
 
 

@@ -48,9 +48,9 @@ def strided_ranges(plan: LoopPlan, vectors: Sequence[UOp]) -> list[UOp]:
         lane = next((v for v in vectors if v in s.own_ranges), None)
         for n in s.nodes:
             if lane is None or n.op not in (ops.LOAD, ops.STORE) \
-                    or stride(n, lane) in (0, 1):
+                    or abs(stride(n, lane)) <= 1:
                 continue
-            ranges += [r for r in s.own_ranges if r is not lane and stride(n, r) == 1
+            ranges += [r for r in s.own_ranges if r is not lane and abs(stride(n, r)) == 1
                        and extent(r) > MAX_STRIDE and r not in plan.ordered and r not in ranges]
     return ranges if ranges and _block_side(plan) else []
 

@@ -388,11 +388,14 @@ def test_maps_of_transposed_operands_are_exact(
 @pytest.mark.parametrize("target", [AVX512, AVX2], ids=["16", "8"])
 @pytest.mark.parametrize("shape", [(128, 128), (133, 530)])
 @pytest.mark.parametrize("results", [1, 2])
-def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape, results):
-    """No lane is loaded by itself, in x.T + y, nor for several results that read one block."""
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape, results, backwards):
+    """No lane is loaded by itself, in x.T + y or rot90(x) + y, nor for several results that read
+    one block."""
     m, n = shape
     i, j = build.range_(m, 0, name="i"), build.range_(n, 1, name="j")
-    x = build.load(build.index_into(build.ref(0, F, (n, m)), j, i))
+    row = build.sub(build.index_const(m - 1), i) if backwards else i
+    x = build.load(build.index_into(build.ref(0, F, (n, m)), j, row))
     y = build.load(build.index_into(build.ref(1, F, (m, n)), i, j))
     stores = [build.store(build.index_into(build.ref(2 + r, F, (m, n)), i, j),
                           (build.add, build.mul)[r](x, y)) for r in range(results)]
@@ -402,6 +405,33 @@ def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape, results)
     tiled = vectorize_stage_fills(tile(kernel, schedule), target)
     moves = [line for line in emit_program(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2], ids=["16", "8"])
+def test_a_rotated_array_is_stored_in_transposed_blocks(target):
+    """Of rot90(x), lanes are contiguous, backwards, and blocks are transposed in registers."""
+    i, j = build.range_(160, 0, name="i"), build.range_(320, 1, name="j")
+    x = build.load(build.index_into(build.ref(0, F, (320, 160)), j,
+                                    build.sub(build.index_const(159), i)))
+    store = build.store(build.index_into(build.ref(1, F, (160, 320)), i, j), build.add(x, x))
+    kernel = build.kernel([store], "turn", (0, 1))
+    program = emit_program(tile(kernel, choose_schedule(kernel, target)), target)
+    moves = [line for line in program.src if line.op in (ops.LOAD, ops.STORE)]
+    assert all(line.src[0].dtype.lanes > 1 and line.src[0].src[1].dtype.lanes == 1
+               for line in moves)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(0, 3), st.booleans())
+def test_rotated_arrays_are_numpy_s(m, n, turns, flips):
+    x = np.random.default_rng(m).integers(-9, 9, (m, n)).astype("f")
+    y = np.random.default_rng(n).integers(-9, 9, np.rot90(x, turns).shape).astype("f")
+
+    def f(m, x, y):
+        rotated = m.rot90(m.flip(x, 0) if flips else x, turns)
+        return rotated * 2, rotated + y, m.exp(rotated) * y
+    for a, b in zip(fnx.jit(lambda x, y: f(jnp, x, y))(x, y), f(np, x, y)):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 def test_folds_of_a_few_rows_are_written_out():
