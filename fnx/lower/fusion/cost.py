@@ -456,7 +456,7 @@ def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
     elements than these, or of rows: then what it reads is transposed."""
     space = math.prod(group.space)
     return space > MAX_SINGLE_ROW and group.run_length(index) == 1 and (
-        math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction) is True)
+        math.prod(reduction.src[0].shape) < space or True in row_kinds(reduction))
 
 
 def makes_rows_of_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
@@ -469,9 +469,16 @@ def makes_rows_of_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
 
 
 def _reduces_rows(reduction: UOp) -> bool | None:
-    """Whether a REDUCE is along the rows of all matrices that it is computed from element by
-    element, however they are permuted; False: across the rows of all. None if there are none, or
-    both kinds, or if that takes a long search."""
+    """Whether a REDUCE is along the rows of all matrices that it is computed from; False: across
+    the rows of all. None if there are none, or both kinds, or if that takes a long search."""
+    kinds = row_kinds(reduction)
+    return next(iter(kinds)) if len(kinds) == 1 else None
+
+
+def row_kinds(reduction: UOp) -> set[bool]:
+    """Whether a REDUCE is along the rows, or across those, of the matrices that it is computed from
+    element by element, however they are permuted: both if they differ; empty if there are none, or
+    if that takes a long search."""
     x = reduction.src[0]
     index = identity_index(x.shape)
     reduced = loops_of(tuple([index[a] for a in reduction.arg.axes]))
@@ -484,9 +491,11 @@ def _reduces_rows(reduction: UOp) -> bool | None:
             visited.update(operands)
         elif len(loops_of(at)) > 1:  # not one row of a matrix
             kinds.add(not reduced.isdisjoint(loops_of(squeeze(at)[-1:])))
-        if len(queue) > MAX_SEARCH or len(kinds) > 1:
-            return None
-    return next(iter(kinds), None)
+        if len(queue) > MAX_SEARCH:
+            return set()
+        if len(kinds) > 1:
+            break
+    return kinds
 
 
 def needs_rows(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, RecomputeCost]) -> bool:

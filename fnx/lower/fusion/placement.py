@@ -140,11 +140,13 @@ def may_stage(node: UOp, group: Group, indices: Collection[Tokens], fill_index: 
 def needs_buffer(node: UOp, uses: Mapping[Group, Collection[Tokens]], costs: GraphCosts) -> bool:
     """Whether a movement op should be materialized because a contraction or reduction reads padded
     windows or concatenated rows: from memory these need no conditions and divisions; or because it
-    reads strided windows, or a diagonal again and again, whose neighbors become contiguous."""
+    reads strided windows, or a diagonal again and again, whose neighbors become contiguous, or
+    columns of one matrix beside rows of another."""
     if costs.varies[node] != long_axes(node.shape):
         return False
     readers = [(g, i) for g, indices in uses.items() for i in indices]
-    if any(_gathers_again(node, g, i, costs) for g, i in readers):
+    if any(_gathers_again(node, g, i, costs) or _crosses_other_rows(node, g, i)
+           for g, i in readers):
         costs.materialized.add(node)  # in a kernel of its own, not of the group that reads it
         return True
     return node.op in CONDITIONAL_OPS and any(
@@ -153,6 +155,20 @@ def needs_buffer(node: UOp, uses: Mapping[Group, Collection[Tokens]], costs: Gra
         g.reduces and (window_count(i) > 1 or is_misaligned(i))
         for g, i in readers) or node.op is ops.PERMUTE and any(
         g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in readers)
+
+
+def _crosses_other_rows(node: UOp, group: Group, index: Tokens) -> bool:
+    """Whether a group would reduce the columns of a transposed matrix together with the rows of
+    another, so that lanes would read one of both across its rows, and a transposed copy costs
+    less."""
+    at = squeeze(index)
+    if node.op is not ops.PERMUTE or node.arg[-1] == len(node.arg) - 1 or len(at) < 2 or \
+            at[-1] in group.own_index or group.contraction is not None:
+        return False
+    if math.prod(node.shape) * STRIDED_COST[ops.LOAD] <= \
+            KERNEL_CYCLES + 2 * cost.transfer_cycles(node):
+        return False
+    return any(n.op is ops.REDUCE and len(cost.row_kinds(n)) > 1 for n in group.inside)
 
 
 def _gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:

@@ -75,3 +75,15 @@ def test_long_rows_that_are_columns_in_memory_are_reduced_as_columns(
     assert (len(list(jitted.lower(x).kernels)) == 1) is is_one
     along = fnx.jit(lambda x: f(jnp, x.T)).lower(x)
     assert len(list(along.kernels)) == 1
+
+
+def test_columns_of_one_matrix_are_not_reduced_beside_rows_of_another() -> None:
+    """A transposed copy of one of both is read along its rows."""
+    def loss(x: Any, y: Any) -> Any:
+        return (_softmax(jnp, x) * y).sum()
+    x, y = (np.random.default_rng(i).standard_normal(shape).astype(np.float32)
+            for i, shape in enumerate([(500, 300), (300, 500)]))
+    gradient = fnx.jit(fnx.grad(loss))
+    along = fnx.grad(lambda x: loss(x.T, y))(np.ascontiguousarray(x.T))
+    np.testing.assert_allclose(gradient(x, y), np.asarray(along).T, rtol=1e-4, atol=1e-6)
+    assert "map_div" in [k.name.split()[0] for k in gradient.lower(x, y).kernels]
