@@ -456,7 +456,8 @@ def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
     elements than these, or of rows: then what it reads is transposed."""
     space = math.prod(group.space)
     return space > MAX_SINGLE_ROW and group.run_length(index) == 1 and (
-        math.prod(reduction.src[0].shape) < space or True in row_kinds(reduction))
+        math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction) is True or
+        reduces_both_ways(reduction))
 
 
 def makes_rows_of_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
@@ -471,14 +472,20 @@ def makes_rows_of_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
 def _reduces_rows(reduction: UOp) -> bool | None:
     """Whether a REDUCE is along the rows of all matrices that it is computed from; False: across
     the rows of all. None if there are none, or both kinds, or if that takes a long search."""
-    kinds = row_kinds(reduction)
+    kinds = _row_kinds(reduction, 0)
     return next(iter(kinds)) if len(kinds) == 1 else None
 
 
-def row_kinds(reduction: UOp) -> set[bool]:
-    """Whether a REDUCE is along the rows, or across those, of the matrices that it is computed from
-    element by element, however they are permuted: both if they differ; empty if there are none, or
-    if that takes a long search."""
+def reduces_both_ways(reduction: UOp) -> bool:
+    """Whether a REDUCE is along the rows of one matrix of all its elements, and across those of
+    another."""
+    return len(_row_kinds(reduction, math.prod(reduction.src[0].shape))) > 1
+
+
+def _row_kinds(reduction: UOp, size: int) -> set[bool]:
+    """Whether a REDUCE is along the rows, or across those, of the matrices of at least so many
+    elements that it is computed from element by element, however they are permuted: both if they
+    differ; empty if there are none, or if that takes a long search."""
     x = reduction.src[0]
     index = identity_index(x.shape)
     reduced = loops_of(tuple([index[a] for a in reduction.arg.axes]))
@@ -489,7 +496,7 @@ def row_kinds(reduction: UOp) -> set[bool]:
             operands = {(s, source_index(n, i, at)): None for i, s in enumerate(n.src)}
             queue += [operand for operand in operands if operand not in visited]
             visited.update(operands)
-        elif len(loops_of(at)) > 1:  # not one row of a matrix
+        elif len(loops_of(at)) > 1 and math.prod(n.shape) >= size:  # not one row of a matrix
             kinds.add(not reduced.isdisjoint(loops_of(squeeze(at)[-1:])))
         if len(queue) > MAX_SEARCH:
             return set()

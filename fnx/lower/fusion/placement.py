@@ -168,7 +168,7 @@ def _crosses_other_rows(node: UOp, group: Group, index: Tokens) -> bool:
     if math.prod(node.shape) * STRIDED_COST[ops.LOAD] <= \
             KERNEL_CYCLES + 2 * cost.transfer_cycles(node):
         return False
-    return any(n.op is ops.REDUCE and len(cost.row_kinds(n)) > 1 for n in group.inside)
+    return any(n.op is ops.REDUCE and cost.reduces_both_ways(n) for n in group.inside)
 
 
 def _gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:

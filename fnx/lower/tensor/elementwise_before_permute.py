@@ -98,7 +98,7 @@ class _Layouts:
     def _reduce(self, node: UOp, source: UOp, order: Sequence[int]) -> UOp | None:
         """Reduce before the PERMUTE; the layout of the result is free."""
         axes = [order[a] for a in node.arg.axes]
-        if order[-1] == len(order) - 1 or node.arg.monoid is ops.ADD and source.op is ops.MUL:
+        if order[-1] == len(order) - 1:
             return None
         reduced = copy_locs(node.replace(
             src=(source,), arg=node.arg.replace(axes=tuple(sorted(axes)))), node)
