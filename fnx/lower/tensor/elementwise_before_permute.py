@@ -6,7 +6,8 @@
 The layout of an argument is given; that of what is made of it is not. If it has a buffer, that is
 written in the order in which x is read. A covariance, and the Hessian of a linear model, then read
 both factors along their rows. All operands must be transposed alike, or be equal along axes. A
-RESHAPE that adds or drops axes of length 1 commutes with the PERMUTE.
+RESHAPE that adds or drops axes of length 1 commutes with the PERMUTE. A REDUCE of such work is done
+before the PERMUTE, too; the layout of its result is free again.
 
 >>> from fnx.core.ir import dtypes
 >>> x = build.permute(build.param(0, dtypes.float32, (8, 3)), (1, 0))

@@ -56,6 +56,21 @@ def test_axes_of_length_1_are_added_before_the_transpose() -> None:
     assert [n for n in out.src[0].shape if n > 1] == [5, 3]
 
 
+@given(st.permutations(range(3)), st.sets(st.integers(0, 2), min_size=1),
+       st.sampled_from([ops.ADD, ops.MAX]))
+def test_reductions_are_done_before_the_transpose(order, axes, monoid) -> None:
+    shape = (2, 3, 4)
+    x = build.param(0, F32, shape)
+    reduced = build.reduce(build.exp(build.permute(x, order)), monoid, sorted(axes))
+    before = build.function([build.neg(reduced)], 1)
+    after = elementwise_before_permute(before)
+    value = np.random.default_rng(0).normal(size=shape).astype("f")
+    one, two = (interp.evaluate(f.src, {x: value})[0] for f in (before, after))
+    np.testing.assert_allclose(one, two, rtol=1e-6)
+    operand, = [n.src[0] for n in toposort(after.src) if n.op is ops.REDUCE]
+    assert (operand.src[0] is x) is (order[-1] != 2 or tuple(order) == (0, 1, 2))
+
+
 @st.composite
 def trees(draw: st.DrawFn) -> UOp:
     """Elementwise work on two arguments, transposed, reshaped and expanded."""
