@@ -8,7 +8,7 @@ splits keys by Threefry; unsafe_rbg splits them by Philox, too.
 >>> import fnx.random
 >>> keys = fnx.random.split(fnx.random.key(0, impl="rbg"))
 >>> keys.shape, keys.dtype, fnx.random.uniform(keys[1], ())
-((2,), key<rbg>, Array(0.33163178, dtype=float32))
+((2,), key<rbg>, Array(0.19839776, dtype=float32))
 """
 
 from __future__ import annotations
