@@ -43,17 +43,7 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 
 
 class Generator(Record):
-    """A random number generator.
-
-    Attributes:
-        key_shape: the shape of the words of a key, which are uint32.
-        seed: an integer -> the words of a key.
-        split: (words, shape) -> the words of keys, of this shape and then ``key_shape``.
-        random_bits: (words, width, shape) -> unsigned integers of this width and shape.
-        fold_in: (words, a uint32) -> the words of a key.
-        name: the name of the generator.
-        tag: the name of the dtype of its keys, ``key<tag>``.
-    """
+    """A random number generator: the arguments of ``define_prng_impl``."""
 
     key_shape: Shape
     seed: Callable[[Any], Any]
@@ -162,12 +152,11 @@ class GeneratorKeys(OtherKeys):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of unsized object")
+            raise ShapeError("expected keys along an axis, got one key, which has no len()",
+                             hint="fnx.random.split(key, n) makes n keys")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[GeneratorKeys]:
-        if not self.shape:
-            raise TypeError("iteration over a 0-d key array")
         return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, index: Any) -> GeneratorKeys:
@@ -209,8 +198,6 @@ class GeneratorKeys(OtherKeys):
         if not isinstance(other, GeneratorKeys) or other.generator != self.generator:
             return NotImplemented
         return ~self._are_all(self.words == other.words)
-
-    __hash__ = None  # type: ignore[assignment] # as of arrays
 
     def _are_all(self, equal: Any) -> Any:
         return equal.all(tuple(range(-len(self.generator.key_shape), 0)))

@@ -78,8 +78,7 @@ def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
 
 def const_of(node: UOp) -> Any:
     """Return the Python value of a CONST node."""
-    bits = node.arg
-    kind = node.dtype.kind
+    bits, kind = node.arg, node.dtype.kind
     if kind == "float":
         if node.dtype.storage is not None:
             return low_precision.decode_number(bits, node.dtype)
@@ -124,9 +123,8 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
             raise ops.operand_error(op, src)
     if len(src) != op.arity or dtype.scalar not in op.types:
         raise ops.operand_error(op, src)
-    if op.result != "same":
-        dtype = _RESULT_TYPES[op.result](dtype)
-    return UOp(op, dtype, src, arg)
+    result = dtype if op.result == "same" else _RESULT_TYPES[op.result](dtype)
+    return UOp(op, result, src, arg)
 
 
 _RESULT_TYPES: dict[str, Callable[[DType], DType]] = {
@@ -193,11 +191,9 @@ def reshape(x: UOp, shape: Shape) -> UOp:
     shape = tuple(shape)
     if math.prod(shape) != math.prod(x.shape) or [n for n in shape if n < 0]:
         raise ShapeError(f"reshape: expected {math.prod(x.shape)} elements, got shape {shape}")
-    if shape == x.shape:
-        return x
-    if x.op is ops.RESHAPE:
+    if x.op is ops.RESHAPE and shape != x.shape:
         return reshape(x.src[0], shape)
-    return UOp(ops.RESHAPE, x.dtype, (x,), shape)
+    return x if shape == x.shape else UOp(ops.RESHAPE, x.dtype, (x,), shape)
 
 
 def permute(x: UOp, axes: Sequence[int]) -> UOp:
@@ -429,7 +425,6 @@ def results(called: UOp) -> tuple[UOp, ...]:
 
 # ---- kernel level -----------------------------------------------------------------------------
 
-
 _SMALL_INDICES = [const(n, dtypes.index) for n in range(65)]  # most of those that are asked for
 
 
@@ -444,8 +439,8 @@ def index_const(n: int) -> UOp:
     try:
         return const(n, dtypes.index)
     except OverflowedError:
-        message = f"expected arrays of fewer than 2**63 elements, got {_format_int(n)}"
-        raise OutOfMemoryError(message, hint="check the shapes") from None
+        raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got "
+                               f"{_format_int(n)}", hint="check the shapes") from None
 
 
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:

@@ -56,6 +56,7 @@ from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.rewrite import underlying_const
+from fnx.lower.analysis.tuning import LONG_BODY
 
 ASSUMED_EXTENT = 512  # extent assumed if it is known only at run time
 ORDERED_TERMS = 8     # most terms of a float sum that are always added one by one, in order
@@ -137,6 +138,15 @@ def is_contiguous_along(value: UOp, r: UOp) -> bool:
     """Return whether all loads that depend on r are contiguous along r, or all backwards."""
     return {stride(n, r) for n in toposort([value]) if n.op is ops.LOAD and r in n.ranges
             } in ({1}, {-1})
+
+
+def is_long_fill(filled: UOp, across: UOp) -> bool:
+    """Return whether the value of a STAGE takes so much work that a copy of it for each element of
+    a range is long code."""
+    nodes = toposort([filled], stop=lambda n: across not in n.ranges or n.op is ops.STAGE)
+    work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and across in n.ranges
+               and n.dtype is not dtypes.index)
+    return work * extent(across) > 2 * LONG_BODY
 
 
 def itemsize(nodes: Iterable[UOp]) -> int:

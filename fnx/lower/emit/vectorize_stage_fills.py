@@ -53,8 +53,7 @@ from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import with_stores
 from fnx.lower.analysis.loops import ScheduledLoop
-from fnx.lower.analysis.tuning import LONG_BODY
-from fnx.lower.analysis.workload import is_contiguous_along
+from fnx.lower.analysis.workload import is_contiguous_along, is_long_fill
 from fnx.lower.emit.expansion import extent_of
 from fnx.lower.emit.shuffles import can_transpose
 
@@ -87,15 +86,6 @@ def vectorize_stage_fills(kernel: UOp, target: Target) -> UOp:
     rows = {n: lanes for n in nodes if n.op is ops.STAGE and n not in plans
             and (lanes := _row_lanes(n, target))}
     return _FillRewriter(kernel, nodes, plans, rows).kernel() if plans or rows else kernel
-
-
-def _has_long_work(stage: UOp) -> bool:
-    """Return whether a copy of the work for each row of a stage is too long a code."""
-    across = bound_ranges(stage)[-1]
-    nodes = toposort([value(stage)], stop=lambda n: across not in n.ranges or n.op is ops.STAGE)
-    work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and across in n.ranges
-               and n.dtype is not dtypes.index)
-    return work * extent_of(across) > 2 * LONG_BODY
 
 
 def _row_lanes(stage: UOp, target: Target) -> int:
@@ -195,7 +185,7 @@ class _FillRewriter:
         fill, = substitute(src[:1], {plan.along: split_value, **loops})
         for in_bounds in guards:
             fill = _restrict_loads(fill, loop.ranges()[1], in_bounds)
-        if not plan.rows and _has_long_work(stage):
+        if not plan.rows and is_long_fill(value(stage), plan.across):
             fill = self.fill_block(fill, plan.across, loop.ranges()[1])
         split_ranges = {plan.along: loop.ranges()}
         ranges = [d for old in self.permute_layout(stage, src[1:])

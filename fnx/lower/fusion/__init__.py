@@ -18,10 +18,11 @@ A contraction is computed only at an index that covers the group's own, one per 
 can be tiled. Fusion and schedules ask the same function (lower/analysis/workload.py). Of a
 reduction and a contraction that one kernel could compute, the one that saves more memory traffic is
 fused (epilogues.py). Where lanes would be idle, or columns apart, a group is cut if a buffer costs
-less (partial_vectors.py). Sine and cosine of one operand share half of their work: one group
-computes both (shared_work.py). A factor that takes several strided loads an element gets a kernel
-of its own (prologues.py). Other factors stay where they were written, since another order of
-products could overflow where the program does not.
+less (partial_vectors.py). Rows of a group that are columns in memory, and columns of one matrix
+beside rows of another, are reduced in other kernels (read_directions.py). Sine and cosine of one
+operand share half of their work: one group computes both (shared_work.py). A factor that takes
+several strided loads an element gets a kernel of its own (prologues.py). Other factors stay where
+they were written, since another order of products could overflow where the program does not.
 
 A group is full at MAX_WORK if few values cross memory there, so a long chain becomes equal kernels;
 where many values would, as in masks and branches of a large formula, it continues until they take

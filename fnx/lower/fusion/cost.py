@@ -49,10 +49,9 @@ from fnx.lower.fusion.group import (
     are_full,
     common_prefix,
     is_misaligned,
-    loops_of,
     overlaps,
 )
-from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
+from fnx.lower.fusion.index_tokens import Tokens, source_index
 from fnx.lower.schedule.small_inner_dim import MAX_ROW_LENGTH
 
 _MAX_WEIGHT = 1 << 20
@@ -428,81 +427,6 @@ def can_reduce_all_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp
         if len(queue) > MAX_SEARCH:
             return False
     return True
-
-
-def reads_across(reduction: UOp, group: Group, contractions: Collection[UOp]) -> bool:
-    """Whether a group reduces the rows of a matrix and the columns of the same or of another one,
-    and lanes along the results would read one of both across its rows."""
-    x = reduction.src[0]
-    others = [n for n in group.inside if n.op is ops.REDUCE and n is not reduction]
-    if any(n.src[0] is x and n.arg.axes != reduction.arg.axes for n in others) \
-            and nbytes(x) >= UNCACHED_BYTES:
-        recompute_set = find_recompute_set(x, contractions)
-        return recompute_set is None or not is_profitable(x, recompute_set.weight, 2, 2)
-    others = [n for n in others if _is_worth_kernel(reduction, n)]
-    along_rows = _reduces_rows(reduction) if others else None
-    return along_rows is not None and any(_reduces_rows(n) is (not along_rows) for n in others)
-
-
-def _is_worth_kernel(one: UOp, other: UOp) -> bool:
-    """Whether to read one of two matrices across its rows takes longer than another kernel."""
-    elements = min([math.prod(n.src[0].shape) for n in (one, other)])
-    return one.shape == other.shape and \
-        elements * STRIDED_COST[ops.LOAD] > KERNEL_CYCLES + 2 * transfer_cycles(one)
-
-
-def makes_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
-    """Whether a large group would compute its results column by column, for a reduction of fewer
-    elements than these, or of rows: then what it reads is transposed."""
-    space = math.prod(group.space)
-    return space > MAX_SINGLE_ROW and group.run_length(index) == 1 and (
-        math.prod(reduction.src[0].shape) < space or _reduces_rows(reduction) is True or
-        reduces_both_ways(reduction))
-
-
-def makes_rows_of_columns(reduction: UOp, group: Group, index: Tokens) -> bool:
-    """Whether a group would reduce row by row what lies in memory column by column, its lanes a
-    row of memory apart, and that takes longer than a kernel of its own, whose lanes are columns."""
-    elements = math.prod(reduction.src[0].shape)
-    return not group.is_own(index) and len(group.space) - 1 not in group.row_of(index) and \
-        elements * STRIDED_COST[ops.LOAD] > KERNEL_CYCLES + 2 * transfer_cycles(reduction) and \
-        _reduces_rows(reduction) is False
-
-
-def _reduces_rows(reduction: UOp) -> bool | None:
-    """Whether a REDUCE is along the rows of all matrices that it is computed from; False: across
-    the rows of all. None if there are none, or both kinds, or if that takes a long search."""
-    kinds = _row_kinds(reduction, 0)
-    return next(iter(kinds)) if len(kinds) == 1 else None
-
-
-def reduces_both_ways(reduction: UOp) -> bool:
-    """Whether a REDUCE is along the rows of one matrix of all its elements, and across those of
-    another."""
-    return len(_row_kinds(reduction, math.prod(reduction.src[0].shape))) > 1
-
-
-def _row_kinds(reduction: UOp, size: int) -> set[bool]:
-    """Whether a REDUCE is along the rows, or across those, of the matrices of at least so many
-    elements that it is computed from element by element, however they are permuted: both if they
-    differ; empty if there are none, or if that takes a long search."""
-    x = reduction.src[0]
-    index = identity_index(x.shape)
-    reduced = loops_of(tuple([index[a] for a in reduction.arg.axes]))
-    queue, visited = [(x, index)], {(x, index)}
-    kinds = set[bool]()
-    for n, at in queue:  # grows
-        if n.op.kind in ("elementwise", "movement"):
-            operands = {(s, source_index(n, i, at)): None for i, s in enumerate(n.src)}
-            queue += [operand for operand in operands if operand not in visited]
-            visited.update(operands)
-        elif len(loops_of(at)) > 1 and math.prod(n.shape) >= size:  # not one row of a matrix
-            kinds.add(not reduced.isdisjoint(loops_of(squeeze(at)[-1:])))
-        if len(queue) > MAX_SEARCH:
-            return set()
-        if len(kinds) > 1:
-            break
-    return kinds
 
 
 def needs_rows(node: UOp, group: Group, index: Tokens, costs: Mapping[UOp, RecomputeCost]) -> bool:

@@ -14,8 +14,14 @@ from typing import Protocol
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
-from fnx.lower.analysis.tuning import KERNEL_CYCLES, STRIDED_COST
-from fnx.lower.fusion import concat_in_place, cost, epilogues, partial_vectors, prologues
+from fnx.lower.fusion import (
+    concat_in_place,
+    cost,
+    epilogues,
+    partial_vectors,
+    prologues,
+    read_directions,
+)
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
     Group,
@@ -70,9 +76,9 @@ def fits(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
                 and not group.reduces and not group.stages \
                 and not epilogues.wastes_lanes(node, group.work)
         return group.contraction is None and cost.can_reduce_in(group, node, index) and \
-            not cost.reads_across(node, group, costs.contractions) and \
-            not cost.makes_columns(node, group, index) and \
-            not cost.makes_rows_of_columns(node, group, index) and \
+            not read_directions.reads_across(node, group, costs.contractions) and \
+            not read_directions.makes_columns(node, group, index) and \
+            not read_directions.makes_rows_of_columns(node, group, index) and \
             not partial_vectors.separates_columns(
                 node, group, index, costs.cost, costs.lane_bytes) and \
             not _keeps_contraction_out(node, group, costs)
@@ -165,10 +171,8 @@ def _crosses_other_rows(node: UOp, group: Group, index: Tokens) -> bool:
     if node.op is not ops.PERMUTE or node.arg[-1] == len(node.arg) - 1 or len(at) < 2 or \
             at[-1] in group.own_index or group.contraction is not None:
         return False
-    if math.prod(node.shape) * STRIDED_COST[ops.LOAD] <= \
-            KERNEL_CYCLES + 2 * cost.transfer_cycles(node):
-        return False
-    return any(n.op is ops.REDUCE and cost.reduces_both_ways(n) for n in group.inside)
+    return read_directions.is_worth_copy(math.prod(node.shape), node) and any(
+        n.op is ops.REDUCE and read_directions.reduces_both_ways(n) for n in group.inside)
 
 
 def _gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
@@ -179,8 +183,7 @@ def _gathers_again(node: UOp, group: Group, index: Tokens, costs: GraphCosts) ->
     if len(axis) != 1 or group.contraction is not None or read != math.prod(node.shape):
         return False
     copies = group.recompute_count(index, costs.reduction_loops.outer)
-    if copies <= MAX_RECOMPUTES or read * copies * STRIDED_COST[ops.LOAD] <= \
-            KERNEL_CYCLES + 2 * cost.transfer_cycles(node):
+    if copies <= MAX_RECOMPUTES or not read_directions.is_worth_copy(read * copies, node):
         return False
     at: Tokens = identity_index(node.shape)
     n = node

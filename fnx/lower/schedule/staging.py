@@ -37,8 +37,8 @@ from fnx.core.support.range_kinds import LOOP_KINDS, WORKER_KIND
 from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import ScheduledLoop, name_of, quote_names
-from fnx.lower.analysis.tuning import LINE_BYTES, LONG_BODY
-from fnx.lower.analysis.workload import is_contiguous_along, stride, volume
+from fnx.lower.analysis.tuning import LINE_BYTES
+from fnx.lower.analysis.workload import is_contiguous_along, is_long_fill, stride, volume
 
 _MAX_UNROLLED_FILL = 16
 _WORDS_PER_ROW = 16  # register words in a row of a matrix unit's tile
@@ -221,16 +221,14 @@ def _fill_kind(staged: UOp, r: UOp, closed_ranges: Sequence[UOp]) -> str:
     is_vector = r is closed_ranges[-1] and (r.arg.kind == "VEC" or _is_word_row(staged, r))
     if is_vector and _is_contiguous(staged, r):
         return "VEC"
-    nodes = toposort([staged])
-    count = sum(n.op is ops.LOAD and n.ranges == staged.ranges for n in nodes)
+    count = sum(n.op is ops.LOAD and n.ranges == staged.ranges for n in toposort([staged]))
     is_short = extent(r).op is ops.CONST and \
         symbolic.bounds(extent(r))[1] * count <= _MAX_UNROLLED_FILL
     if not is_short or not is_vector and r.arg.kind != "UNROLL":
         return "SEQ"
-    work = sum(n.op.cost for n in nodes if n.op in ops.ELEMENTWISE and n.dtype is not dtypes.index)
     is_filled_by_vectors = any(
         is_contiguous_along(staged, q) for q in closed_ranges if q is not r)
-    return "UNROLL" if is_filled_by_vectors or work * _MAX_UNROLLED_FILL <= 2 * LONG_BODY else "SEQ"
+    return "UNROLL" if is_filled_by_vectors or not is_long_fill(staged, r) else "SEQ"
 
 
 def _is_word_row(staged: UOp, r: UOp) -> bool:
