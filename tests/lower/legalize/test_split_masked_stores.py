@@ -67,6 +67,19 @@ def test_tails_that_are_known_need_no_masks(dtype: DType) -> None:
             assert all(len(line.src) == 2 for line in lines if line.op is ops.STORE)
 
 
+@pytest.mark.parametrize("lanes", range(1, 16))
+def test_mask_registers_are_for_many_parts(lanes: int) -> None:
+    """A load after a masked store waits for the bytes that it spans: rows updated in place."""
+    n = build.index_const(16 + lanes)
+    i, below, _ = split(n, (2, "UNROLL"), (16, "VEC"))
+    masks = () if below is None else (below,)
+    x, o = (build.index_into(build.ref(s, dtypes.float32, (n,)), i) for s in range(2))
+    kernel = build.kernel([build.store(o, build.load(x, *masks), *masks)], "rows", (0, 1, 2))
+    lines = kernel_code(kernel, Driver(AVX2.replace(vector_bits=512))).program().src
+    masked = [line for line in lines if line.op is ops.STORE and len(line.src) == 3]
+    assert len(masked) == (lanes.bit_count() > 2)
+
+
 @pytest.mark.parametrize("count", [None, 5])
 def test_lines_of_an_outer_scope_are_not_made_again(count: int | None) -> None:
     """What follows a loop reads the line before it, which lies in none."""
