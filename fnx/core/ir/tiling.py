@@ -77,11 +77,13 @@ class StageOperand(Transform):
     space: str
     along: str | None = None
     double: bool = False
+    over: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         along = "" if self.along is None else f", along={self.along!r}"
         double = ", double=True" if self.double else ""
-        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r}{along}{double})"
+        over = f", over={self.over!r}" if self.over else ""
+        return f"stage({self.operand!r}, at={self.at!r}, space={self.space!r}{along}{double}{over})"
 
 
 class Tensorize(Transform):
@@ -270,10 +272,12 @@ def collect(range: str) -> Collect:
 
 
 def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
-          along: str | None = None, double: bool = False) -> StageOperand:
+          along: str | None = None, double: bool = False,
+          over: tuple[str, ...] = ()) -> StageOperand:
     """Copy what the kernel reads of an operand to a small buffer (packing), in loop order.
 
-    Values that depend only on that operand are computed once, during the copy.
+    Elementwise values over its loops that are computed from it, and perhaps from other operands,
+    are computed once, during the copy.
 
     Args:
         operand: an input's name or slot.
@@ -285,6 +289,8 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
             ``x @ x``; None: all reads.
         double: double buffering in "SHARED" memory: the data for the next iteration of the loop
             are loaded while this one computes. If there is no room for two buffers, one is used.
+        over: the loops of what is staged, if it is computed from operands that depend on some of
+            them each, as ``x[i] * y[k]`` does, a factor of a product; empty: those of the operand.
 
     Returns:
         The transform, plain data for a list ``schedule=``.
@@ -301,7 +307,7 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
     if double and (space != "SHARED" or at is None):
         raise KernelError(f"stage({operand!r}): expected space=\"SHARED\" and a loop with "
                           f"double=True, got {space!r} at {at!r}")
-    return StageOperand(operand, at, space, along, double)
+    return StageOperand(operand, at, space, along, double, tuple(over))
 
 
 def tensorize(range: str, unit: str, words: str | None = None) -> Tensorize:

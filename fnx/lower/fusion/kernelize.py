@@ -65,8 +65,8 @@ from fnx.lower.fusion.group import (
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index
 from fnx.lower.fusion.placement import (
     CONDITIONAL_OPS,
-    MAX_RECOMPUTES,
     fits,
+    may_recompute,
     may_repeat,
     may_stage,
     needs_buffer,
@@ -230,7 +230,7 @@ class Fusion:
             pays = fits(node, group, index, self)
         else:
             elementwise = node.op.kind == "elementwise"
-            pays = copies <= MAX_RECOMPUTES and (
+            pays = may_recompute(node, copies, self) and (
                 elementwise and cost.is_cheap(self.cost[node]) and all(
                     may_repeat(node, g, i, self) if g.contraction is None else
                     prologues.is_profitable(node, g, i, self.varies)
@@ -238,7 +238,7 @@ class Fusion:
                 and not (len(uses) > 1 and cost.narrows_reductions(node, self.cost[node]))
             if elementwise and not pays and len(uses) == 1:
                 (group, indices), = uses.items()
-                pays = copies <= MAX_RECOMPUTES and \
+                pays = may_recompute(node, copies, self) and \
                     cost.is_cheap_in_rows(node, group, indices, self.cost) and \
                     all(may_repeat(node, group, index, self) for index in indices)
                 if not pays:

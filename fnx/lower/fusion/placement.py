@@ -118,6 +118,14 @@ def _keeps_contraction_out(node: UOp, group: Group, costs: GraphCosts) -> bool:
     return sum(map(cost.nbytes, [node, node, *shared])) <= 2 * cost.nbytes(contraction)
 
 
+def may_recompute(node: UOp, copies: int, costs: GraphCosts) -> bool:
+    """Whether so many readers may each compute a value, if all of them can: it takes no LOAD, as
+    that of a buffer does, if it is made of indices."""
+    value = costs.cost[node]
+    return copies <= MAX_RECOMPUTES or not value.loads and \
+        cost.is_profitable(node, value.weight - 1, copies, copies)
+
+
 def may_repeat(node: UOp, group: Group, index: Tokens, costs: GraphCosts) -> bool:
     """Whether the loops around an index compute a value at most a few times, or faster than
     they would read it."""

@@ -19,7 +19,7 @@ from fnx.core.ir.tiling import Transform
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import Record
-from fnx.lower.analysis.loops import ranges_of
+from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.analysis.workload import (
     epilogue_cost,
     extent,
@@ -118,11 +118,19 @@ def has_overlap(factor: UOp) -> bool:
 def stage_factor(matmul: Contraction, factor: UOp, loop_name: str | None, row: str, column: str,
                  space: str = "PRIV") -> list[Transform]:
     """Return the stage of the operand whose load stands for a factor; in ``x @ x`` only that of
-    this factor."""
+    this factor. Other operands of the factor may stand for it too: one that is read elsewhere is
+    staged there, too."""
     result_range = row if factor is matmul.left else column
     shared_slots = {*operand_slots(matmul.left)} & {*operand_slots(matmul.right)}
-    return [tiling.stage(slot, loop_name, space, result_range if slot in shared_slots else None)
-            for slot in operand_slots(factor)[:1]]
+    elsewhere = shared_slots.union([buffer(x).arg.slot for x in matmul.results
+                                    if x.op is ops.LOAD and buffer(x).op is ops.REF])
+    slots, over = operand_slots(factor), tuple[str, ...]()
+    if not slots:  # its operands have some of its ranges each
+        slots = [buffer(x).arg.slot for x in leaf_loads(factor) if buffer(x).op is ops.REF]
+        over = tuple(sorted(map(name_of, factor.ranges)))
+    slot = min(slots, key=elsewhere.__contains__, default=None)
+    return [] if slot is None else [tiling.stage(
+        slot, loop_name, space, result_range if slot in shared_slots else None, over=over)]
 
 
 def word_range(matmul: Contraction, unit: MatrixUnit) -> UOp:

@@ -69,38 +69,23 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
     consumers_of = consumers(nodes)
     written = set(map(value, kernel.src))
     replacements: dict[UOp, UOp] = {}
-    range_id = 1 + max(kernel.arg.order, default=-1)
-    stage_id = 1 + max((n.arg.id for n in nodes if n.op is ops.STAGE), default=-1)
-    order = list(kernel.arg.order)
+    made = _Stages(kernel, nodes)
     for load in nodes:
         if load.op is not ops.LOAD or buffer(load).op is not ops.REF \
-                or buffer(load).arg.slot != slot or not _depends_on_loop(load, step.along):
+                or buffer(load).arg.slot != slot or \
+                step.along is not None and not _depends_on_loop(load, step.along):
             continue
-        staged = _grow_elementwise(load, nodes, consumers_of, written)
-        is_shared = step.space == "SHARED"
+        staged = _grow_elementwise(load, nodes, consumers_of, written, step.over)
         closed_ranges = [r for r in sorted(staged.ranges, key=position.__getitem__)
-                         if position[r] > depth or is_shared and r.arg.kind == "THREAD"]
-        if is_shared:  # coalesced reads: adjacent threads read adjacent elements
+                         if position[r] > depth or step.space == "SHARED" and
+                         r.arg.kind == "THREAD"]
+        if step.space == "SHARED":  # coalesced reads: adjacent threads read adjacent elements
             unclamped, = rebuild([load], _drop_clamp)
             strides = {r: -abs(stride(unclamped, r)) for r in closed_ranges}
             closed_ranges.sort(key=strides.__getitem__)
-        if staged in replacements or not closed_ranges:
-            continue
-        loop_groups = [[r] for r in closed_ranges] if is_shared else \
-            _join_split_loops(staged, closed_ranges)
-        fill_ranges = [build.range_(_joined_extent(rs), range_id + i, "SEQ" if is_shared else
-                                    _fill_kind(staged, rs[-1], closed_ranges),
-                                    name_of(rs[-1]) + "_") for i, rs in enumerate(loop_groups)]
-        range_id += len(fill_ranges)
-        order += [r.arg.id for r in fill_ranges]
-        zeros = {r: build.index_const(0) for rs in loop_groups for r in rs}
-        fill_value, = substitute([staged],
-                                 zeros | {rs[-1]: r for rs, r in zip(loop_groups, fill_ranges)})
-        stage = build.stage(fill_value, fill_ranges, stage_id + len(replacements), step.space,
-                            buffer(load).arg.name, step.double)
-        stage_indices = [symbolic.ravel(rs, [extent(r) for r in rs]) for rs in loop_groups]
-        replacements[staged] = copy_locs(build.load(build.index_into(stage, *stage_indices)),
-                                         staged)
+        if staged not in replacements and closed_ranges:
+            replacements[staged] = made.read(staged, closed_ranges, step.space,
+                                             buffer(load).arg.name, step.double)
     live_names = {name_of(r) for r in position}
     if not replacements and any(name not in live_names for name in names[depth + 1:]):
         return kernel  # the loops that it would close have extent 1: nothing to pack
@@ -108,9 +93,60 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",
                           hint="name an outer loop, or remove the stage")
-    arg = kernel.arg
-    return build.kernel(substitute(kernel.src, replacements), arg.name, order, arg.stores_disjoint,
-                        arg.index_fits_int32)
+    return made.kernel(replacements)
+
+
+class _Stages:
+    """Makes stages of the values of a KERNEL."""
+
+    def __init__(self, kernel: UOp, nodes: Sequence[UOp]) -> None:
+        self.root, self.order = kernel, list(kernel.arg.order)
+        self.range_id = 1 + max(self.order, default=-1)
+        self.stage_id = 1 + max((n.arg.id for n in nodes if n.op is ops.STAGE), default=-1)
+
+    def kernel(self, replacements: dict[UOp, UOp]) -> UOp:
+        arg = self.root.arg
+        return build.kernel(substitute(self.root.src, replacements), arg.name, self.order,
+                            arg.stores_disjoint, arg.index_fits_int32)
+
+    def read(self, staged: UOp, closed_ranges: Sequence[UOp], space: str, name: str = "",
+             double: bool = False) -> UOp:
+        """Return a LOAD of a stage that holds a value over these ranges, outermost first."""
+        is_shared = space == "SHARED"
+        loop_groups = [[r] for r in closed_ranges] if is_shared else \
+            _join_split_loops(staged, closed_ranges)
+        is_own = len(loop_groups[0]) if space == "GLOBAL" else 0  # kernels share the first range
+        filled = staged if is_shared else self._with_lanes_along(staged, closed_ranges[is_own:])
+        fill_ranges = [build.range_(_joined_extent(rs), self.range_id + i, "SEQ" if is_shared else
+                                    _fill_kind(filled, rs[-1], closed_ranges),
+                                    name_of(rs[-1]) + "_") for i, rs in enumerate(loop_groups)]
+        self.range_id += len(fill_ranges)
+        self.order += [r.arg.id for r in fill_ranges]
+        zeros = {r: build.index_const(0) for rs in loop_groups for r in rs}
+        fill_value, = substitute([filled],
+                                 zeros | {rs[-1]: r for rs, r in zip(loop_groups, fill_ranges)})
+        stage = build.stage(fill_value, fill_ranges, self.stage_id, space, name, double)
+        self.stage_id += 1
+        stage_indices = [symbolic.ravel(rs, [extent(r) for r in rs]) for rs in loop_groups]
+        return copy_locs(build.load(build.index_into(stage, *stage_indices)), staged)
+
+    def _with_lanes_along(self, staged: UOp, ranges: Sequence[UOp]) -> UOp:
+        """Return a value whose loads across its lanes read a stage each, if others are contiguous
+        along them:
+
+            before  x[t, l] * m[l, t]                       l VEC
+            after   x[t, l] * STAGE(m[l', t'], t', l')[t, l]
+        """
+        lane = ranges[-1] if ranges else None
+        if lane is None or lane.arg.kind != "VEC":
+            return staged
+        loads = [n for n in toposort([staged]) if n.op is ops.LOAD and lane in n.ranges]
+        across = [n for n in loads if abs(stride(n, lane)) > 1 and any(
+            is_contiguous_along(n, r) for r in ranges[:-1])]
+        if not across or len(across) == len(loads):
+            return staged
+        return substitute([staged], {
+            n: self.read(n, [r for r in ranges if r in n.ranges], "PRIV") for n in across})[0]
 
 
 def _join_split_loops(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
@@ -179,40 +215,38 @@ def _loop_position(names: Sequence[str], step: StageOperand) -> int:
     return names.index(step.at)
 
 
-def _depends_on_loop(load: UOp, loop_name: str | None) -> bool:
+def _depends_on_loop(load: UOp, loop_name: str) -> bool:
     """Return whether a load depends on a loop, or on one that it was split into."""
-    return loop_name is None or \
-        any(f"{name_of(r)}_".startswith(f"{loop_name}_") for r in load.ranges)
+    return any(_is_part(r, loop_name) for r in load.ranges)
+
+
+def _is_part(r: UOp, loop_name: str) -> bool:
+    return f"{name_of(r)}_".startswith(f"{loop_name}_")
 
 
 def _grow_elementwise(load: UOp, nodes: Sequence[UOp], consumers_of: dict[UOp, list[UOp]],
-                      stored_values: set[UOp]) -> UOp:
-    """Return the largest elementwise value made of ``load`` alone over the same ranges, through
-    which all that is made of it passes (x * x + x, not its product), but nothing made of
-    reductions, which would be recomputed for each element, nor of another load over these ranges,
-    whose vectors would be filled in element by element. The words that a matrix unit takes are
-    staged whole: they are made of several loads."""
+                      stored_values: set[UOp], over: Sequence[str]) -> UOp:
+    """Return the largest elementwise value made of ``load`` alone over the same ranges, or over
+    these loops, through which all that is made of it passes (x * x + x, not its product), but
+    nothing made of reductions, which would be recomputed for each element."""
     largest, derived = load, {load}
     unseen = len(consumers_of[load])  # operands in ``derived`` of nodes that are not
-    before_other_loads: UOp | None = None
     for user in nodes:  # in topological order
         operands = [s for s in user.src if s in derived]
         if not operands:
             continue
         others = toposort([s for s in user.src if s not in derived])
-        if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in stored_values \
+        is_within = user.ranges == load.ranges or over and all(
+            any(_is_part(r, name) for name in over) for r in user.ranges)
+        if user.op not in ops.ELEMENTWISE or not is_within or user in stored_values \
                 or user.dtype.kind == "index" or any(n.op is ops.REDUCE for n in others):
             break
-        if before_other_loads is None and \
-                any(n.op is ops.LOAD and n.ranges == load.ranges for n in others):
-            before_other_loads = largest
         derived.add(user)
         unseen -= len(operands)
         if not unseen and user.dtype.kind != "bool":
             largest = user
         unseen += len(consumers_of[user])
-    is_word = any(user.op is ops.MMA for user in consumers_of[largest])
-    return largest if is_word or before_other_loads is None else before_other_loads
+    return largest
 
 
 def _fill_kind(staged: UOp, r: UOp, closed_ranges: Sequence[UOp]) -> str:

@@ -122,6 +122,12 @@ def _cast(node: UOp, src: list[Interval]) -> Interval:
     return src[0]
 
 
+def _result(node: UOp, src: list[Interval]) -> Interval:
+    """Return the bounds of a result: the order of sorted rows is a permutation."""
+    is_order = node.src[0].op is ops.SORT and node.src[0].arg.outputs[node.arg] < 0
+    return (0, node.src[0].arg.ins[0][0][-1] - 1) if is_order else node.dtype.limits
+
+
 def _reduce(node: UOp, src: list[Interval]) -> Interval:
     return src[0] if node.arg.monoid in (ops.MAX, ops.MIN) else node.dtype.limits
 
@@ -178,7 +184,7 @@ INTERVAL_RULES: dict[Op, IntervalRule] = {
                                       ops.BARRIER, ops.STOP_GRADIENT, ops.GATHER, ops.UNFOLD),
                                      _same),
     ops.FOLD: lambda n, src: (min(0, src[0][0]), max(0, src[0][1])),
-    ops.CONST: _const, ops.PAD: _union, ops.CONCAT: _union, ops.CAST: _cast, ops.REDUCE: _reduce,
+    ops.GETTUPLE: _result, ops.CONST: _const, ops.PAD: _union, ops.CONCAT: _union, ops.CAST: _cast, ops.REDUCE: _reduce,
     ops.MUL: _multiply, ops.IOTA: lambda n, src: (0, n.arg - 1), ops.WHERE: _select,
     ops.ADD: _monotone(operator.add),
     ops.SUB: lambda n, src: (src[0][0] - src[1][1], src[0][1] - src[1][0]),

@@ -78,7 +78,7 @@ def piecewise(op: Op, *along: JvpTerm | None, selected: Callable[..., Expr] | No
 
 def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
            operands: tuple[int, ...] | None = (0,), drops: bool = False,
-           where: Callable[[UOp], UOp] | None = None) -> None:
+           where: Callable[[UOp], UOp | None] | None = None) -> None:
     """Register ``transpose(node, i, ct)``: the cotangent of operand i. None: linear in all
     operands."""
     DERIVATIVES[op] = Linear(transpose, operands, drops, where)

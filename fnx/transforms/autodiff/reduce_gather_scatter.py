@@ -99,10 +99,21 @@ def _broadcast_over_rows(x: Expr, rows: UOp) -> Expr:
     return Expr(build.expand(column, shape))
 
 
-def _in_bounds(rows: UOp, index: Sequence[UOp], lengths: Sequence[int]) -> Expr:
-    """Whether the index of each row is in bounds."""
-    in_bounds = [(0 <= i) & (i < n) for i, n in zip(map(Expr, index), lengths)]
-    return _broadcast_over_rows(functools.reduce(operator.and_, in_bounds), rows)
+def _in_bounds(rows: UOp, index: Sequence[UOp], lengths: Sequence[int]) -> Expr | None:
+    """Whether the index of each row is in bounds; None: all are."""
+    in_bounds = [(0 <= Expr(i)) & (Expr(i) < n) for i, n in zip(index, lengths)
+                 if not _is_permutation(i, n)]
+    return _broadcast_over_rows(functools.reduce(operator.and_, in_bounds), rows) \
+        if in_bounds else None
+
+
+def _is_permutation(index: UOp, n: int) -> bool:
+    """Whether indices are from 0 to n - 1 by construction: counters, or the order of a sort."""
+    while index.op.kind == "movement" and index.op is not ops.PAD and len(index.src) == 1:
+        index = index.src[0]
+    return index.op is ops.IOTA and index.arg <= n or \
+        index.op is ops.GETTUPLE and index.src[0].op is ops.SORT and \
+        index.src[0].arg.outputs[index.arg] < 0 and index.src[0].arg.ins[0][0][-1] <= n
 
 
 def _indexed_lengths(node: UOp) -> tuple[int, ...]:
@@ -110,9 +121,11 @@ def _indexed_lengths(node: UOp) -> tuple[int, ...]:
     return tuple([node.src[0].shape[a] for a in node.arg.axes])
 
 
-def gather_in_bounds(node: UOp) -> UOp:
-    """Where GATHER has an in-bounds index, rather than reading the nearest element."""
-    return _in_bounds(node, node.src[1:], _indexed_lengths(node)).node
+def gather_in_bounds(node: UOp) -> UOp | None:
+    """Where GATHER has an in-bounds index, rather than reading the nearest element; None:
+    everywhere."""
+    in_bounds = _in_bounds(node, node.src[1:], _indexed_lengths(node))
+    return None if in_bounds is None else in_bounds.node
 
 
 def transpose_gather(node: UOp, i: int, ct: UOp) -> UOp:
@@ -152,9 +165,10 @@ def _join_updates(node: UOp, updates: Sequence[Expr], monoid: ops.Op, start: flo
             for i in range(len(updates))]
 
 
-def _update_in_bounds(node: UOp) -> Expr:
-    """Whether each update was in bounds, so not dropped."""
-    return _in_bounds(node.src[-1], node.src[1:-1], _indexed_lengths(node))
+def _if_written(t: Expr, node: UOp) -> Expr:
+    """0 for updates that are out of bounds, so dropped."""
+    in_bounds = _in_bounds(node.src[-1], node.src[1:-1], _indexed_lengths(node))
+    return t if in_bounds is None else where(in_bounds, t, 0)
 
 
 def _is_last_update(node: UOp) -> Expr:
@@ -191,17 +205,13 @@ def _times_updates(t: Expr, node: UOp) -> Expr:
     return t * _scatter_into(Expr(build.const_like(node, 1)), node, Expr(node.src[-1]), ops.MUL)
 
 
-def _if_written(t: Expr, node: UOp) -> Expr:
-    return where(_update_in_bounds(node), t, 0)
-
-
 def _if_last(t: Expr, node: UOp) -> Expr:
     return where(_is_last_update(node), t, 0)
 
 
 def _update_share(t: Expr, node: UOp) -> Expr:
-    is_winner = Expr(node.src[-1]).eq(gather_at(Expr(node), node)) & _update_in_bounds(node)
-    return where(is_winner, t / gather_at(_count_ties(node), node), 0)
+    is_winner = Expr(node.src[-1]).eq(gather_at(Expr(node), node))
+    return _if_written(where(is_winner, t / gather_at(_count_ties(node), node), 0), node)
 
 
 _MAX_ZEROS = 4  # zeros per location; derivatives up to this order are right
@@ -223,7 +233,7 @@ def _times_other_updates(t: Expr, node: UOp) -> Expr:
     product, zeros_product = _join_updates(
         node, [where(is_zero, 1, u), where(is_zero, u, 1)], ops.MUL, 1)
     others = where(is_zero, product * other_zeros, product / where(is_zero, 1, u) * zeros_product)
-    return where(_update_in_bounds(node), t * (gather_at(x, node) * others), 0)
+    return _if_written(t * (gather_at(x, node) * others), node)
 
 
 def _symmetric_polynomials(powers: list[Expr]) -> list[Expr]:
@@ -257,8 +267,7 @@ def _scatter_x_factor(share: _ShareFormula) -> Factor:
 
 def _scatter_update_factor(share: _ShareFormula) -> Factor:
     def written(t: Expr, node: UOp) -> Expr:
-        shared = share(t, gather_at(Expr(node), node), Expr(node.src[-1]))
-        return where(_update_in_bounds(node), shared, 0)
+        return _if_written(share(t, gather_at(Expr(node), node), Expr(node.src[-1])), node)
     return written
 
 

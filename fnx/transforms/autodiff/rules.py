@@ -276,12 +276,12 @@ class Linear(DerivativeRule):
 
     ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``reads_partially``:
     the op does not read all elements of the operand, so its transpose has zeros. ``where(node)``:
-    outside of it the result is a constant.
+    outside of it the result is a constant; None: nowhere.
     """
 
     def __init__(self, transpose: Callable[[UOp, int, UOp], UOp],
                  positions: tuple[int, ...] | None = (0,), reads_partially: bool = False,
-                 where: Callable[[UOp], UOp] | None = None) -> None:
+                 where: Callable[[UOp], UOp | None] | None = None) -> None:
         self.transpose, self.positions = transpose, positions
         self.reads_partially, self.where = reads_partially, where
 
@@ -294,7 +294,8 @@ class Linear(DerivativeRule):
             t = tangents[i]
             src[i] = zeros_like(src[i]) if t is None else t
         out = node.replace(src=tuple(src))
-        return out if self.where is None else build.where(self.where(node), out, zeros_like(out))
+        where = None if self.where is None else self.where(node)
+        return out if where is None else build.where(where, out, zeros_like(out))
 
     def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
         src, is_partial = list(node.src), False

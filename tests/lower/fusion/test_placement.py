@@ -9,6 +9,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
 
 PROGRAMS: dict[str, tuple[Any, int]] = {
     "diagonal": (lambda m, x: x - m.diag(m.diagonal(x)), 2),
@@ -87,3 +89,12 @@ def test_columns_of_one_matrix_are_not_reduced_beside_rows_of_another() -> None:
     along = fnx.grad(lambda x: loss(x.T, y))(np.ascontiguousarray(x.T))
     np.testing.assert_allclose(gradient(x, y), np.asarray(along).T, rtol=1e-4, atol=1e-6)
     assert "map_div" in [k.name.split()[0] for k in gradient.lower(x, y).kernels]
+
+
+def test_a_mask_of_indices_is_computed_by_all_of_its_readers() -> None:
+    """Reading it from memory takes each of them a load in place of its comparison."""
+    def f(x: Any) -> Any:
+        return jnp.sin(jnp.tril(x) @ jnp.tril(x).T).sum()
+    kernels = fnx.jit(fnx.grad(f)).lower(jnp.ones((64, 64))).kernels
+    assert not [ref for k in kernels for ref in toposort(k.node.src)
+                if ref.op is ops.REF and ref.dtype.is_bool]

@@ -14,7 +14,7 @@ from fnx.core.ir import ops
 from fnx.core.ir.uop import toposort
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
-from fnx.lower.analysis.workload import extent
+from fnx.lower.analysis.workload import extent, stride
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.schedule import contraction, contraction_tiling
@@ -384,3 +384,57 @@ def test_few_columns_are_dot_products_also_where_the_factor_is_computed(computed
     assert len(lanes) == 1
     want = a.astype(np.float64) @ ((b * b + b) if computed else b)
     np.testing.assert_allclose(f(a, b), want, atol=1e-3)
+
+
+MIXED_FACTORS: dict[str, Spelling] = {
+    "x * m.T": lambda x, m: x * m.T,
+    "where(m.T > 0, x, 0)": lambda x, m: jnp.where(m.T > 0, x, 0),
+    "(x * m).T": lambda x, m: (x * m).T,
+    "x - m": lambda x, m: x - m,
+    "x * exp(m.T) + m": lambda x, m: x * jnp.exp(m.T) + m,
+    "outer products": lambda x, m: x[0][:, None] * m[0] + m[1][:, None] * x[1],
+    "outer product, transposed": lambda x, m: (x[0][:, None] * m[:, 0]).T,
+}
+
+
+@pytest.mark.parametrize("rows", [8, 33, 200])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", MIXED_FACTORS)
+def test_a_factor_of_several_arrays_is_packed_whole(name: str, side: str, rows: int) -> None:
+    """Whatever their layouts: no strided load is left in the loops of a long sum."""
+    draw, factor = np.random.default_rng(7), MIXED_FACTORS[name]
+    x, m, y = (draw.standard_normal(s).astype(np.float32)
+               for s in ((200, 200), (200, 200), (rows, 200)))
+
+    def f(x: Any, m: Any, y: Any) -> Any:
+        return y @ factor(x, m) if side == "right" else factor(x, m) @ y.T
+    lowered = fnx.jit(f).lower(x, m, y)
+    made = np.asarray(factor(*map(jnp.asarray, (x, m)))).astype(np.float64)
+    want = y @ made if side == "right" else made @ y.T
+    np.testing.assert_allclose(fnx.jit(f)(x, m, y), want, atol=2e-3)
+    if rows == 200 and side == "right":
+        *_, product = tiled_kernels(lowered.simplified, AVX512)
+        sums = [n for n in toposort(product.src) if n.op is ops.REDUCE]
+        loads = [n for s in sums for n in toposort(s.src, stop=lambda n: n.op is ops.STAGE)
+                 if n.op is ops.LOAD]
+        lanes = [r for r in product.src[0].ranges if r.arg.kind == "VEC"]
+        assert sums and all(abs(stride(n, r)) <= 1 for n in loads for r in lanes if r in n.ranges)
+
+
+def test_a_factor_made_of_parts_of_its_axes_is_packed() -> None:
+    """The derivative of x @ w @ y for many w: no operand has all axes of the right factor."""
+    draw = np.random.default_rng(8)
+    a, b, w = (draw.standard_normal(s).astype(np.float32)
+               for s in ((64, 32), (64, 48), (24, 32, 48)))
+
+    def f(a: Any, b: Any, w: Any) -> Any:
+        made = a[:, :, None] * b[:, None, :] + (a[:, :, None] + 1) * b[:, None, :]
+        return jnp.einsum("okl,jkl->oj", w, made)
+    pack, product = tiled_kernels(fnx.jit(f).lower(a, b, w).simplified, AVX512)
+    assert "pack" in pack.arg.name
+    sums = [n for n in toposort(product.src) if n.op is ops.REDUCE]
+    assert sums and not any(n.op is ops.ADD for s in sums for n in toposort(
+        s.src, stop=lambda n: n.op in (ops.LOAD, ops.RANGE)))
+    made = a[:, :, None] * b[:, None, :] + (a[:, :, None] + 1) * b[:, None, :]
+    np.testing.assert_allclose(fnx.jit(f)(a, b, w), np.einsum(
+        "okl,jkl->oj", w, made.astype(np.float64)), rtol=1e-4, atol=2e-3)

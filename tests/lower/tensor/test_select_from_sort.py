@@ -93,7 +93,9 @@ def test_its_program_is_what_the_sort_has(program: str, dtype: str, k: int, rows
 @pytest.mark.parametrize("f", [
     fnx.grad(lambda x: (lax.top_k(x, 3)[0] * jnp.arange(1.0, 4)).sum()),
     fnx.vmap(fnx.grad(lambda x: (jnp.sort(x)[:3] ** 2).sum())),
-    lambda x: fnx.jvp(lambda x: jnp.sort(x)[:, :3], (x,), (x * 2,))])
+    lambda x: fnx.jvp(lambda x: jnp.sort(x)[:, :3], (x,), (x * 2,)),
+    lambda x: fnx.jvp(fnx.grad(lambda x: (lax.top_k(x, 3)[0] ** 3).sum()), (x,), (x * 2,)),
+    fnx.grad(lambda x: (fnx.grad(lambda x: (jnp.sort(x)[:, :3] ** 3).sum())(x) ** 2).sum())])
 def test_derivatives_select_once(f: Any) -> None:
     x = jnp.asarray(np.random.default_rng(0).permutation(800).reshape(2, 400).astype("f4"))
     fn = before(f, x)
