@@ -69,7 +69,7 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
     consumers_of = consumers(nodes)
     written = set(map(value, kernel.src))
     replacements: dict[UOp, UOp] = {}
-    made = _Stages(kernel, nodes)
+    builder = _StageBuilder(kernel, nodes)
     for load in nodes:
         if load.op is not ops.LOAD or buffer(load).op is not ops.REF \
                 or buffer(load).arg.slot != slot or \
@@ -84,8 +84,8 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
             strides = {r: -abs(stride(unclamped, r)) for r in closed_ranges}
             closed_ranges.sort(key=strides.__getitem__)
         if staged not in replacements and closed_ranges:
-            replacements[staged] = made.read(staged, closed_ranges, step.space,
-                                             buffer(load).arg.name, step.double)
+            replacements[staged] = builder.read(staged, closed_ranges, step.space,
+                                                buffer(load).arg.name, step.double)
     live_names = {name_of(r) for r in position}
     if not replacements and any(name not in live_names for name in names[depth + 1:]):
         return kernel  # the loops that it would close have extent 1: nothing to pack
@@ -93,10 +93,10 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",
                           hint="name an outer loop, or remove the stage")
-    return made.kernel(replacements)
+    return builder.kernel(replacements)
 
 
-class _Stages:
+class _StageBuilder:
     """Makes stages of the values of a KERNEL."""
 
     def __init__(self, kernel: UOp, nodes: Sequence[UOp]) -> None:
