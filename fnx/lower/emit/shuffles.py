@@ -9,7 +9,8 @@ Lanes whose stride is the extent of a short unrolled range are interleaved:
     instances    a0 a1 a2 a3,  b0 b1 b2 b3,  c0 c1 c2 c3
 
 A strided load without such a range picks its lanes from the same contiguous vectors, without
-reading past the last lane. A gather or scatter would access each element separately.
+reading past the last lane. Where lanes go backwards (a mirrored image), the last one comes first in
+memory. A gather or scatter would access each element separately.
 
 A square block of n vectors of n lanes is transposed in log2(n) steps of n shuffles:
 
@@ -45,31 +46,32 @@ def find_range(index: UOp, permuted: int, conditions: Sequence[UOp], offset: Off
 
     ``permuted`` is the size in bytes of the smallest elements that the target can permute.
     """
-    if offset.stride is None or not 2 <= offset.stride <= MAX_STRIDE \
+    if offset.stride is None or not 2 <= abs(offset.stride) <= MAX_STRIDE \
             or index.dtype.itemsize < permuted \
             or any(n.op is ops.STAGE for n in toposort([*index.src[1:], *conditions])):
         return None
     for r in replicas.unrolled:
         _, varying = split_lane_terms(offset.common, r)
-        if varying == {(r,): 1} and extent_of(r) == offset.stride:
+        if varying == {(r,): 1} and extent_of(r) == abs(offset.stride):
             return r if all(r not in c.ranges for c in conditions) else None
     return None
 
 
 def is_strided(index: UOp, permuted: int, offset: Offset) -> bool:
     """Return whether a load has a small stride, and elements that the target can permute."""
-    return offset.stride is not None and 2 <= offset.stride <= MAX_STRIDE \
+    return offset.stride is not None and 2 <= abs(offset.stride) <= MAX_STRIDE \
         and index.dtype.itemsize >= permuted and index.src[0].op is ops.REF
 
 
 def load_strided(lines: ProgramBuilder, base: Access, lanes: int, step: int, mask: UOp | None,
                  load: Callable[[Access, UOp | None], UOp]) -> UOp:
-    """Load lanes with stride ``step`` from the address of the first one.
+    """Load lanes with stride ``step`` from the address of the one that is first in memory.
 
     ``mask`` covers all lanes; ``load`` loads a contiguous vector under a mask.
     """
     pointer, offset = base.address.src
     dtype, masks = base.address.dtype, dtypes.bool_.vec(lanes)
+    order, step = _lane_order(lanes, step < 0), abs(step)
     span = (lanes - 1) * step + 1
     vectors = []
     for start in range(0, span, lanes):
@@ -78,43 +80,62 @@ def load_strided(lines: ProgramBuilder, base: Access, lanes: int, step: int, mas
         lane_mask = None
         if mask is not None:
             no_lanes = lines.add(ops.LANE_MASK, masks, (build.index_const(0),))
-            order = [(start + p) // step if (start + p) % step == 0 and start + p < span else lanes
-                     for p in range(lanes)]
-            lane_mask = lines.add(ops.SHUFFLE, masks, (mask, no_lanes), tuple(order))
+            active = [order[(start + p) // step] if (start + p) % step == 0 and start + p < span
+                      else lanes for p in range(lanes)]
+            lane_mask = lines.add(ops.SHUFFLE, masks, (mask, no_lanes), tuple(active))
         elif start + lanes > span:
             lane_mask = lines.add(ops.LANE_MASK, masks, (build.index_const(span - start),))
         access = base.replace(address=address, stride=1, constant=base.constant + start)
         vectors.append(load(access, lane_mask))
-    return _pick(lines, vectors, [divmod(p * step, lanes) for p in range(lanes)])
+    return _pick(lines, vectors, [divmod(p * step, lanes) for p in order])
+
+
+def _lane_order(lanes: int, backwards: bool) -> Sequence[int]:
+    """Return the position in memory of each lane, and also the lane at each position."""
+    return range(lanes)[::-1] if backwards else range(lanes)
 
 
 def access(addresses: Addresses, index: UOp, r: UOp, lane: UOp, i: int, at: Instance) -> Access:
     """Return the access of contiguous vector ``i``."""
-    contiguous = build.range_(extent_of(lane), r.arg.id, "VEC")
-    position = build.add(contiguous, build.index_const(i * extent_of(lane)))
-    indices = substitute(accessors.indices(index), {lane: build.index_const(0), r: position})
+    lanes = extent_of(lane)
+    contiguous = build.range_(lanes, r.arg.id, "VEC")
+    position = build.add(contiguous, build.index_const(i * lanes))
+    first = lanes - 1 if is_backwards(addresses, index, lane) else 0
+    indices = substitute(accessors.indices(index), {lane: build.index_const(first), r: position})
     return addresses.access(build.index_into(accessors.buffer(index), *indices), contiguous, at)
 
 
-def vector_mask(lines: ProgramBuilder, mask: UOp, count: int, i: int) -> UOp:
+def is_backwards(addresses: Addresses, index: UOp, lane: UOp) -> bool:
+    """Return whether the last lane comes first in memory."""
+    stride = addresses.offset(index, lane).stride
+    return stride is not None and stride < 0
+
+
+def vector_mask(lines: ProgramBuilder, mask: UOp, count: int, i: int, backwards: bool = False
+                ) -> UOp:
     """Return the mask of the elements of contiguous vector ``i``."""
     lanes = mask.dtype.lanes
-    order = tuple([(i * lanes + p) // count for p in range(lanes)])
+    lane_at = _lane_order(lanes, backwards)
+    order = tuple([lane_at[(i * lanes + p) // count] for p in range(lanes)])
     return lines.add(ops.SHUFFLE, mask.dtype, (mask, mask), order)
 
 
-def deinterleave(lines: ProgramBuilder, vectors: Sequence[UOp]) -> list[UOp]:
+def deinterleave(lines: ProgramBuilder, vectors: Sequence[UOp], backwards: bool = False
+                 ) -> list[UOp]:
     """Deinterleave: contiguous vectors -> instances."""
     count, lanes = len(vectors), vectors[0].dtype.lanes
-    return [_pick(lines, vectors, [divmod(p * count + u, lanes) for p in range(lanes)])
-            for u in range(count)]
+    return [_pick(lines, vectors, [divmod(p * count + u, lanes)
+                                   for p in _lane_order(lanes, backwards)]) for u in range(count)]
 
 
-def interleave(lines: ProgramBuilder, instances: Sequence[UOp]) -> list[UOp]:
+def interleave(lines: ProgramBuilder, instances: Sequence[UOp], backwards: bool = False
+               ) -> list[UOp]:
     """Interleave: instances -> contiguous vectors."""
     count, lanes = len(instances), instances[0].dtype.lanes
-    return [_pick(lines, instances, [divmod(i * lanes + p, count)[::-1] for p in range(lanes)])
-            for i in range(count)]
+    lane_at = _lane_order(lanes, backwards)
+    sources = [[divmod(i * lanes + p, count)[::-1] for p in range(lanes)] for i in range(count)]
+    return [_pick(lines, instances, [(v, lane_at[lane]) for v, lane in vector])
+            for vector in sources]
 
 
 def _pick(lines: ProgramBuilder, vectors: Sequence[UOp], sources: Sequence[tuple[int, int]]) -> UOp:

@@ -172,6 +172,8 @@ def _interleave(values: Values, store: UOp, replicas: Expansion, gap_range: UOp)
     unrolled, lane, lanes = replicas
     assert lane is not None
     lines, count, out = values.lines, extent_of(gap_range), []
+    index = accessors.index_node(store)
+    backwards = shuffles.is_backwards(values.addresses, index, lane)
     others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not gap_range]))
     for instance in others.instances():
         block = [lines.widen(values.value(accessors.value(store), {**instance, gap_range: i}),
@@ -180,10 +182,10 @@ def _interleave(values: Values, store: UOp, replicas: Expansion, gap_range: UOp)
         condition, mask = values.masks(store.src[2:], {**instance, gap_range: 0})
         if condition is FALSE:
             continue
-        for i, vector in enumerate(shuffles.interleave(lines, block)):
-            access = shuffles.access(values.addresses, accessors.index_node(store), gap_range,
-                                         lane, i, instance)
-            lane_mask = None if mask is None else shuffles.vector_mask(lines, mask, count, i)
+        for i, vector in enumerate(shuffles.interleave(lines, block, backwards)):
+            access = shuffles.access(values.addresses, index, gap_range, lane, i, instance)
+            lane_mask = None if mask is None else \
+                shuffles.vector_mask(lines, mask, count, i, backwards)
             streaming = mask is None and is_nontemporal(values, store) and \
                 fits_line(access.address, vector)
             out.append(Write(access.address, vector, condition, lane_mask, None, streaming))

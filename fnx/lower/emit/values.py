@@ -388,7 +388,8 @@ class Values:
         lines, index, lanes = self.lines, accessors.index_node(node), extent_of(lane)
         stride = self.addresses.offset(index, lane).stride
         assert stride is not None
-        first_index, = substitute([index], {lane: build.index_const(0)})
+        first_index, = substitute([index], {lane: build.index_const(lanes - 1 if stride < 0 else 0)
+                                            })
         first_access = self.addresses.access(first_index, None, instance)
         mask = lines.both(*self.masks(node.src[1:], instance))
         if mask is FALSE:
@@ -408,16 +409,16 @@ class Values:
         scalar, vector = self.masks(node.src[1:], instance)
         if scalar is FALSE:
             return build.const(0, node.dtype)
-        mask = lines.both(scalar, vector)
+        mask, index = lines.both(scalar, vector), accessors.index_node(node)
+        backwards = shuffles.is_backwards(self.addresses, index, lane)
         for i in range(count):
-            access = shuffles.access(self.addresses, accessors.index_node(node), gap_range,
-                                         lane, i, instance)
+            access = shuffles.access(self.addresses, index, gap_range, lane, i, instance)
             lane_mask = None if mask is None else lines.widen(mask, lanes)
             if lane_mask is not None and vector is not None:
-                lane_mask = shuffles.vector_mask(lines, lane_mask, count, i)
+                lane_mask = shuffles.vector_mask(lines, lane_mask, count, i, backwards)
             loads.append(masked_loads.load(self.addresses, access, node.dtype.vec(lanes), lane_mask,
                                            depth))
-        instances = shuffles.deinterleave(lines, loads)
+        instances = shuffles.deinterleave(lines, loads, backwards)
         for i, value in enumerate(instances):
             other_instance = {**instance, gap_range: i}
             if i != instance[gap_range] and self.key(node, other_instance) not in self.memo:

@@ -47,6 +47,22 @@ def strided_copy(t: DType, step: int) -> UOp:
                         "apart", (0,))
 
 
+def mirrored_image() -> UOp:
+    """o[i, j] = x[n - 1 - i, j]: three channels of each pixel, the last pixel first."""
+    i, j = build.range_(4096, 0), build.range_(3, 1)
+    x, o = (build.ref(s, dtypes.float32, (4096, 3)) for s in range(2))
+    last = build.sub(build.index_const(4095), i)
+    return build.kernel([build.store(build.index_into(o, i, j),
+                                     build.load(build.index_into(x, last, j)))], "mirror", (0, 1))
+
+
+def test_a_mirrored_image_is_shuffled_not_gathered() -> None:
+    kernel = mirrored_image()
+    lines = emit_program(tile(kernel, choose_schedule(kernel, WIDE)), WIDE).src
+    assert all(n.src[0].dtype.lanes > 1 and n.src[0].src[1].dtype.lanes == 1
+               for n in lines if n.op is ops.LOAD)
+
+
 @pytest.mark.parametrize("target,t,step,is_shuffled", [
     (WIDE, dtypes.uint8, 2, True), (WIDE, dtypes.float16, 8, True), (WIDE, dtypes.bool_, 3, True),
     (WIDE, dtypes.uint8, 9, False), (PLAIN, dtypes.uint8, 2, False),
@@ -67,14 +83,16 @@ def views(draw: Any) -> tuple[Any, Any]:
              draw(st.sampled_from([1, 3, 17, 33, 64, 99, 193])), inner)
     x = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 100, shape)
     order = draw(st.permutations(range(len(shape))))
-    kind, step, start = draw(st.integers(0, 5)), draw(st.integers(2, 9)), draw(st.integers(0, 2))
+    kind, step, start = draw(st.integers(0, 8)), draw(st.integers(2, 9)), draw(st.integers(0, 2))
     out = draw(st.sampled_from([t, "float32", "int32"]))
 
     def f(m: Any, x: Any) -> Any:
         flat = x.reshape(*x.shape[:-2], -1)
         y = [lambda: flat[..., start::step], lambda: m.transpose(x, order), lambda: x.max(-1),
              lambda: m.stack([flat, flat[..., ::-1], flat], -1), lambda: flat[..., ::-1][..., ::2],
-             lambda: m.concatenate([flat[..., 0::step], flat[..., 1::step]], -1)][kind]()
+             lambda: m.concatenate([flat[..., 0::step], flat[..., 1::step]], -1),
+             lambda: x[..., ::-1, :], lambda: flat[..., ::-step],
+             lambda: m.concatenate([x[..., ::-1, :], x], -2)][kind]()
         y = y.astype(out)
         return ~y if out == "bool" else y + np.asarray(1, out)
     return (x > 50 if t == "bool" else x.astype(t)), f
