@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target
-from fnx.lower.fusion import concat_in_place
+from fnx.lower.fusion import concat_in_place, epilogues
 from fnx.lower.fusion.disable_fusion import disabled_nodes
 from fnx.lower.fusion.group import Group, gather_source, memory_of
 from fnx.lower.fusion.kernelize import Fusion
@@ -31,7 +31,8 @@ _BoundBuffers = frozenset[UOp | None]
 
 def limit_bindings(fn: UOp, target: Target) -> Fusion:
     """Group the nodes of a FUNCTION into kernels whose buffers the target can bind, and which do
-    not select among expensive parts (concat_in_place.py)."""
+    not select among expensive parts (concat_in_place.py), nor write rows beside a contraction
+    (epilogues.py)."""
     lane_bytes = lane_bytes_of(target)
     fusion = Fusion(fn, lane_bytes=lane_bytes)
     if target.unfused:
@@ -44,7 +45,8 @@ def limit_bindings(fn: UOp, target: Target) -> Fusion:
 
 def _find_cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
     """Return the nodes that must become buffers, which only shows once whole groups are known."""
-    cuts = concat_in_place.unsplittable_concats(fusion.groups, fusion.cost)
+    cuts = concat_in_place.unsplittable_concats(fusion.groups, fusion.cost) or \
+        epilogues.rows_written_beside(fusion.groups)
     if not cuts and target.max_buffers:
         cuts = _Bindings(fusion, target.max_buffers).cuts()
     return cuts - fusion.forced_buffers

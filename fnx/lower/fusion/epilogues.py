@@ -12,7 +12,7 @@ axis: if that is shorter than a vector, expensive work is faster in a kernel of 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fnx.core.ir.uop import UOp
 from fnx.lower.analysis.tuning import CACHE_BYTES_PER_CYCLE, KERNEL_CYCLES, VECTOR_BYTES
@@ -55,6 +55,23 @@ def shared_operands(reduction: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> lis
         elif n.op.kind in ("elementwise", "movement"):
             stack += n.src
     return shared
+
+
+def rows_written_beside(groups: Iterable[Group]) -> frozenset[UOp]:
+    """Return the values of rows that kernels of contractions would write, where kernels of their
+    own take less time: a contraction is tiled only if all that its kernel writes has its shape.
+
+        before  group over (i, j): s[i] = sqrt(r[i]); y[i, j] = (x @ w)[i, j] / s[i]   -> s, y
+        after   group over (i):    s[i] = sqrt(r[i])                                   -> s
+                group over (i, j): y[i, j] = (x @ w)[i, j] / s[i]                      -> y
+    """
+    out: set[UOp] = set()
+    for group in groups:
+        if group.contraction is not None:
+            rows = [n for n, index in group.roots if not group.is_own(index)]
+            if rows and math.prod(group.contraction.src[0].shape) > len(rows) * KERNEL_CYCLES:
+                out.update(rows)
+    return frozenset(out)
 
 
 def wastes_lanes(contraction: UOp, work: int) -> bool:
