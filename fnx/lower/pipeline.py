@@ -35,7 +35,6 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.accessors import ops_and_dtypes
 from fnx.core.ir.dtypes import COMPLEX, STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
@@ -53,8 +52,6 @@ from fnx.lower.code_generation import kernel_code
 from fnx.lower.driver import Driver, Pass, PassTrace, lift_to_bodies, reuse_orders
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernel_steps import reads_slices
-from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.fusion.partial_vectors import lane_bytes_of
 from fnx.lower.fusion.ranges import build_kernels
 from fnx.lower.fusion.unique_results import unique_results
 from fnx.lower.kernel.coalesce import coalesce
@@ -219,13 +216,6 @@ def tile_regions(fn: UOp, target: Target) -> UOp:  # its kernels need loops and 
     return lift_to_bodies(tile_body)(fn)
 
 
-@wraps(limit_bindings)
-def kernelize(fn: UOp, target: Target) -> Fusion:
-    if target.unfused or target.max_buffers or ops.CONCAT in ops_and_dtypes(fn.src):
-        return limit_bindings(fn, target)
-    return Fusion(fn, lane_bytes=lane_bytes_of(target)).run()
-
-
 def predicted_time(fn: UOp, target: Target) -> float:
     """Return the predicted cycles of the kernels of a FUNCTION without bodies, if its products stay
     as they are."""
@@ -297,7 +287,7 @@ TENSOR_PASSES = (
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
-    Pass("kernelize", kernelize, "tensor", "tensor", takes_target=True,
+    Pass("kernelize", limit_bindings, "tensor", "tensor", takes_target=True,
          why=explain_full_kernels),
     Pass("ranges", build_kernels, "tensor", "kernel"),
     Pass("fold_slices", fold_slices, "kernel", "kernel", needs=reads_slices),

@@ -276,8 +276,7 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
           over: tuple[str, ...] = ()) -> StageOperand:
     """Copy what the kernel reads of an operand to a small buffer (packing), in loop order.
 
-    Elementwise values over its loops that are computed from it, and perhaps from other operands,
-    are computed once, during the copy.
+    Values that depend only on that operand are computed once, during the copy.
 
     Args:
         operand: an input's name or slot.
@@ -289,8 +288,8 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
             ``x @ x``; None: all reads.
         double: double buffering in "SHARED" memory: the data for the next iteration of the loop
             are loaded while this one computes. If there is no room for two buffers, one is used.
-        over: the loops of what is staged, if it is computed from operands that depend on some of
-            them each, as ``x[i] * y[k]`` does, a factor of a product; empty: those of the operand.
+        over: the loops of what is staged, if it is computed from several operands, as a factor
+            ``x[i] * y[i, k]`` of a product; empty: it is what depends only on the operand.
 
     Returns:
         The transform, plain data for a list ``schedule=``.

@@ -124,11 +124,10 @@ def stage_factor(matmul: Contraction, factor: UOp, loop_name: str | None, row: s
     shared_slots = {*operand_slots(matmul.left)} & {*operand_slots(matmul.right)}
     elsewhere = shared_slots.union([buffer(x).arg.slot for x in matmul.results
                                     if x.op is ops.LOAD and buffer(x).op is ops.REF])
-    slots, over = operand_slots(factor), tuple[str, ...]()
-    if not slots:  # its operands have some of its ranges each
-        slots = [buffer(x).arg.slot for x in leaf_loads(factor) if buffer(x).op is ops.REF]
-        over = tuple(sorted(map(name_of, factor.ranges)))
+    slots = operand_slots(factor) or [  # its operands have some of its ranges each
+        buffer(x).arg.slot for x in leaf_loads(factor) if buffer(x).op is ops.REF]
     slot = min(slots, key=elsewhere.__contains__, default=None)
+    over = () if is_plain(factor) else tuple(sorted(map(name_of, factor.ranges)))
     return [] if slot is None else [tiling.stage(
         slot, loop_name, space, result_range if slot in shared_slots else None, over=over)]
 

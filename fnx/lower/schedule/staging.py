@@ -226,27 +226,34 @@ def _is_part(r: UOp, loop_name: str) -> bool:
 
 def _grow_elementwise(load: UOp, nodes: Sequence[UOp], consumers_of: dict[UOp, list[UOp]],
                       stored_values: set[UOp], over: Sequence[str]) -> UOp:
-    """Return the largest elementwise value made of ``load`` alone over the same ranges, or over
-    these loops, through which all that is made of it passes (x * x + x, not its product), but
-    nothing made of reductions, which would be recomputed for each element."""
+    """Return the largest elementwise value made of ``load`` alone over the same ranges, through
+    which all that is made of it passes (x * x + x, not its product), but nothing made of
+    reductions, which would be recomputed for each element, nor of another load over these ranges,
+    with which it may be filled element by element. If loops are given, the largest value over
+    these, whatever else it is made of: a factor of a product."""
     largest, derived = load, {load}
     unseen = len(consumers_of[load])  # operands in ``derived`` of nodes that are not
+    before_other_loads: UOp | None = None
     for user in nodes:  # in topological order
         operands = [s for s in user.src if s in derived]
         if not operands:
             continue
         others = toposort([s for s in user.src if s not in derived])
-        is_within = user.ranges == load.ranges or over and all(
-            any(_is_part(r, name) for name in over) for r in user.ranges)
+        is_within = all(any(_is_part(r, name) for name in over) for r in user.ranges) if over \
+            else user.ranges == load.ranges
         if user.op not in ops.ELEMENTWISE or not is_within or user in stored_values \
                 or user.dtype.kind == "index" or any(n.op is ops.REDUCE for n in others):
             break
+        if not over and before_other_loads is None and \
+                any(n.op is ops.LOAD and n.ranges == load.ranges for n in others):
+            before_other_loads = largest
         derived.add(user)
         unseen -= len(operands)
         if not unseen and user.dtype.kind != "bool":
             largest = user
         unseen += len(consumers_of[user])
-    return largest
+    is_word = any(user.op is ops.MMA for user in consumers_of[largest])
+    return largest if is_word or before_other_loads is None else before_other_loads
 
 
 def _fill_kind(staged: UOp, r: UOp, closed_ranges: Sequence[UOp]) -> str:

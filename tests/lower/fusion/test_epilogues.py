@@ -9,6 +9,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
 
 
 def normal(*shape: int) -> Any:
@@ -58,3 +60,19 @@ def test_expensive_work_after_a_narrow_product_has_a_kernel(width: int, kernels:
 
 def test_cheap_work_after_a_narrow_product_has_none() -> None:
     assert len(groups_of(lambda x, w, b: x @ w + b, normal(2000, 9), normal(9, 4), normal(4))) == 1
+
+
+def test_rows_beside_a_contraction_are_written_by_others() -> None:
+    """A contraction is tiled only if all that its kernel writes has its shape."""
+    def f(x: Any, y: Any, r: Any) -> Any:
+        norm = jnp.where(r == 0, 0, jnp.sqrt(r))
+        ratio = jnp.einsum("bij,bjk->bik", x, y) / norm[:, :, None]
+        return ratio, jnp.cos(ratio) / norm[:, :, None], norm
+    draw = np.random.default_rng(3)
+    x, y, r = (draw.random(s, np.float32) + 1 for s in ((3, 40, 32), (3, 32, 48), (3, 40)))
+    kernels = [k.node for k in fnx.jit(f).lower(x, y, r).kernels]
+    sums = [k for k in kernels if any(n.op is ops.REDUCE for n in toposort(k.src))]
+    assert sums and all(len({frozenset(s.ranges) for s in k.src}) == 1 for k in sums)
+    want = f(*(a.astype(np.float64) for a in (x, y, r)))
+    for a, b in zip(fnx.jit(f)(x, y, r), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)

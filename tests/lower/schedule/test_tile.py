@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.ops import Op
 from fnx.core.ir.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
@@ -134,8 +135,9 @@ def test_scatter_keeps_its_order(n: int, columns: int, lanes: int) -> None:
     np.testing.assert_array_equal(run(tiled, index, u, out=(5, columns)), want)
 
 
-@pytest.mark.parametrize("scales", [(6,), (6, 8)])
-def test_what_is_computed_from_an_operand_is_staged_with_it(scales: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("scales,staged", [((6,), ops.EXP), ((6, 8), ops.LOAD)])
+def test_what_is_computed_from_an_operand_alone_is_staged_with_it(scales: tuple[int, ...],
+                                                                  staged: Op) -> None:
     r, i = build.range_(6, 0, name="m"), build.range_(8, 1, name="k")
     c = build.range_(5, 2, name="n")
     x, s = build.ref(0, F, (6, 8), "x"), build.ref(1, F, scales, "s")
@@ -149,7 +151,7 @@ def test_what_is_computed_from_an_operand_is_staged_with_it(scales: tuple[int, .
     tiled = tile(kernel, [split("m", 4), split("k", 3), order("mo", "n", "ko", "ki", "mi"),
                           unroll("mi"), stage("x", "mo")])
     filled, = (n for n in toposort(tiled.src) if n.op is ops.STAGE)
-    assert filled.src[0].op is ops.EXP
+    assert filled.src[0].op is staged
     a, b, d = data(1, 6, 8), data(2, *scales), data(3, 8, 5)
     np.testing.assert_allclose(run(tiled, a, b, d, out=(6, 5)),
                                np.exp((a.T * b.T).T) @ d, rtol=1e-5)
