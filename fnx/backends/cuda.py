@@ -2,13 +2,14 @@
 
     kernels     LLVM emits PTX (lower/render/nvptx.py), the driver assembles it
     arguments   a kernel has one: the address of its words (buffer addresses and scalars)
-    a call      one copy of the words of all its kernels, one launch of a graph of them
+    a call      one copy of the words of all its kernels, one launch of a graph of them, both in
+                machine code (gpu/call_list.py)
 
 Each command buffer has one graph: its kernels read their words from a block of device memory that
-belongs to the graph. A call acquires a block of pinned host memory, writes this call's addresses
-there and copies it, in the order of the stream; there is no copy if the words equal those of the
-previous call. An acquired block is returned when the timeline has passed its copy, so calls in
-flight never share one. Long copies have a stream of their own (gpu/in_order_driver.py).
+belongs to the graph. A call fills in this call's addresses, and copies the words through a piece of
+pinned host memory, in the order of the stream; there is no copy if the words equal those of the
+previous call. A piece is used again when the timeline has passed its copy, so calls in flight never
+share one. Long copies have a stream of their own (gpu/in_order_driver.py).
 
 None of this has run on hardware so far: the tests run it on a recording driver, and compare types,
 structures and numbers with those of cuda.h.
@@ -28,12 +29,14 @@ from fnx.backends.gpu.call_list import ArgumentWords
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, number_memory
 from fnx.backends.gpu.in_order_driver import EventDriver
+from fnx.backends.gpu.pinned_memory import PinnedRing
 from fnx.backends.libcuda import (
     CU_MEMHOSTALLOC_DEVICEMAP,
     ENUMS,
     MIN_DRIVER,
     STICKY_ERRORS,
     KernelNode,
+    address_of,
     format_version,
     load_functions,
     load_library,
@@ -67,6 +70,7 @@ def target_of_chip(chip: int) -> Target:
 
 _MIN_BLOCK_BYTES = 4 << 10  # bytes of the block of words of launches without a graph
 _STICKY_ERRORS = {code: f"{text} ({name})" for name, (code, text) in STICKY_ERRORS.items()}
+_MEMMOVE = address_of(ctypes.CDLL(None).memmove)
 _NO_MEMORY, _NOT_READY = ENUMS["CUDA_ERROR_OUT_OF_MEMORY"], ENUMS["CUDA_ERROR_NOT_READY"]
 
 
@@ -109,6 +113,7 @@ class CudaDriver(EventDriver):
         super().__init__()
         self.lost, self._thread = "", threading.local()
         self._calls = load_functions(load_library())
+        self._ring = PinnedRing(self.pinned, self._record)
         self._call("cuInit", 0)
         version = self._query_int("cuDriverGetVersion")
         if version < MIN_DRIVER:
@@ -243,9 +248,10 @@ class CudaDriver(EventDriver):
         return CudaKernel(function, (self._abort_address,) if ABORT_REGISTER in text else ())
 
     def _words(self, launches: Sequence[QueuedLaunch], numbers: int) -> ArgumentWords:
+        """Return the words; after the memory of a call comes what ``_run`` adds."""
         return ArgumentWords(self.runner, [
             ((), launch.buffers, (*launch.scalars, *launch.kernel.behind)) for launch in launches],
-            numbers)
+            numbers + 2)
 
     def _flush(self) -> None:
         self._enter()
@@ -261,7 +267,8 @@ class CudaDriver(EventDriver):
             self._block_bytes = max(_MIN_BLOCK_BYTES, 1 << (words.nbytes - 1).bit_length())
             self._block = self._query_int("cuMemAlloc_v2", self._block_bytes)
         self._before_kernels(memory)
-        self._send(words, memory, self._block)
+        self._add_copy(words, len(memory), self._block)
+        self._run(words, memory)
         launches, self._pending = self._pending, []
         for launch, start in zip(launches, words.starts):
             word = c_uint64(self._block + start)
@@ -271,15 +278,25 @@ class CudaDriver(EventDriver):
             if begin:
                 self._times.add((begin, self._timed_mark()), launch.command)
 
-    def _send(self, words: ArgumentWords, memory: list[int], block: int) -> None:
-        """Copy words to a block of device memory, through a block of pinned memory."""
-        def send() -> None:
-            staging = self.pinned.acquire(words.nbytes)
-            ctypes.memmove(staging, words.address, words.nbytes)
-            self._call("cuMemcpyHtoDAsync_v2", block, staging, words.nbytes, self.queue)
-            self._return_pinned()
-        if words.nbytes:
-            words.send(memory, send)
+    def _add_copy(self, words: ArgumentWords, numbers: int, block: int) -> None:
+        """Let a run copy the words that changed to a block of device memory, through a piece of
+        pinned memory.
+        """
+        if not words.nbytes:
+            return
+        words.calls.call("memmove", _MEMMOVE, 0, words.address, words.nbytes, if_changed=True,
+                         keeps_changed=True, memory=(numbers, 0), returns=numbers + 1)
+        words.calls.call("cuMemcpyHtoDAsync_v2", address_of(self._calls["cuMemcpyHtoDAsync_v2"]),
+                         block, 0, words.nbytes, self.queue, if_changed=True, memory=(numbers, 1))
+
+    def _run(self, words: ArgumentWords, memory: list[int]) -> None:
+        """Run the calls on this memory, with a piece of pinned memory for the words."""
+        piece = self._ring.acquire(words.nbytes)
+        failed = words.calls.run([*memory, piece, 0])
+        if not words.calls.handle(len(memory) + 1):
+            self._ring.undo(piece)
+        if failed is not None:
+            raise self._failure(*failed)
 
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> CudaGraph:
         """Create a graph in which each kernel depends on the previous one."""
@@ -287,6 +304,7 @@ class CudaDriver(EventDriver):
         with self._lock:
             self._enter()
             graph.block = self._query_int("cuMemAlloc_v2", max(graph.words.nbytes, 8))
+            self._add_copy(graph.words, numbers, graph.block)
             try:
                 graph.graph = self._pointer("cuGraphCreate", 0)
                 previous = c_uint64()
@@ -294,6 +312,8 @@ class CudaDriver(EventDriver):
                     node = self._add_kernel_node(graph, launch, start, previous if i else None)
                     previous = node
                 graph.executable = self._pointer("cuGraphInstantiateWithFlags", graph.graph, 0)
+                graph.words.calls.call("cuGraphLaunch", address_of(self._calls["cuGraphLaunch"]),
+                                       graph.executable, self.queue)
             except BaseException:
                 self.unlink(graph)
                 raise
@@ -316,8 +336,7 @@ class CudaDriver(EventDriver):
         with self._lock:
             self._flush()
             self._before_kernels(memory)
-            self._send(linked.words, memory, linked.block)
-            self._call("cuGraphLaunch", linked.executable, self.queue)
+            self._run(linked.words, memory)
 
     def unlink(self, linked: CudaGraph) -> None:
         """Destroy a graph once it has run."""

@@ -126,6 +126,11 @@ def load_functions(library: Any) -> dict[str, Callable[..., int]]:
     return functions
 
 
+def address_of(function: Callable[..., Any]) -> int:
+    """Return the address of a C function."""
+    return ctypes.cast(function, c_void_p).value or 0  # type: ignore[arg-type]
+
+
 def format_version(version: int) -> str:
     """Format a CUDA version number as major.minor."""
     return f"{version // 1000}.{version % 1000 // 10}"

@@ -71,16 +71,15 @@ class LinkedPass:
     """The launches of a pass, and the calls that encode them.
 
     Attributes:
-        words: the parameters of the last call.
+        words: the parameters of the last call, and the call that copies them if they changed.
         params: the uniform buffer for the words.
-        upload: the call that copies the words there.
         prepared: the calls, with what they use, by the buffers that contain the memory; none of
             these was freed when ``freed`` had been.
     """
 
-    def __init__(self, launches: Sequence[QueuedLaunch], words: ArgumentWords, params: Any,
-                 upload: CallList) -> None:
-        self.launches, self.words, self.params, self.upload = launches, words, params, upload
+    def __init__(self, launches: Sequence[QueuedLaunch], words: ArgumentWords, params: Any
+                 ) -> None:
+        self.launches, self.words, self.params = launches, words, params
         self.prepared: dict[tuple[int, ...], tuple[CallList, list[Any]]] = {}
         self.freed = 0
 
@@ -144,8 +143,8 @@ class WebGpuDriver(InOrderDriver):
             "QueueSubmit", self.functions["QueueSubmit"], self.functions.handle(self.queue), 1,
             self._submit_calls.address_of(0), has_status=False)
         for calls in (self._submit_calls, self._discard_calls):
-            calls.call("CommandBufferRelease", self.functions["CommandBufferRelease"], 0, first=0,
-                       has_status=False)
+            calls.call("CommandBufferRelease", self.functions["CommandBufferRelease"], 0,
+                       memory=(0, 0), has_status=False)
 
     # ---- memory
 
@@ -290,11 +289,10 @@ class WebGpuDriver(InOrderDriver):
                                             for launch in launches], numbers, c_int32, ALIGNMENT)
         usage = self.wgpu.BufferUsage
         params = self._create(max(words.nbytes, ALIGNMENT), usage.UNIFORM | usage.COPY_DST)
-        upload = CallList(self.runner, 0, 0)
-        upload.call("QueueWriteBuffer", self.functions["QueueWriteBuffer"],
-                    self.functions.handle(self.queue), self.functions.handle(params), 0,
-                    words.address, words.nbytes, has_status=False)
-        return LinkedPass(launches, words, params, upload)
+        words.calls.call("QueueWriteBuffer", self.functions["QueueWriteBuffer"],
+                         self.functions.handle(self.queue), self.functions.handle(params), 0,
+                         words.address, words.nbytes, if_changed=True, has_status=False)
+        return LinkedPass(launches, words, params)
 
     @reports_device_loss
     def launch(self, linked: LinkedPass, memory: list[int]) -> None:
@@ -325,9 +323,12 @@ class WebGpuDriver(InOrderDriver):
             if len(linked.prepared) == _MAX_PREPARED:
                 linked.prepared.pop(next(iter(linked.prepared)))
             linked.prepared[buffers] = prepared
-        linked.words.send([m & OFFSET_MASK for m in memory],
-                          lambda: self._run_checked(linked.upload, []))
-        calls = prepared[0]
+        calls, words = prepared[0], linked.words.calls
+        try:
+            self._run_checked(words, [m & OFFSET_MASK for m in memory])
+        except self.wgpu.GPUError:
+            words.has_changed = True
+            raise
         try:
             self._run_checked(calls, [0] * _HANDLES)
         except self.wgpu.GPUError:  # a submit would end the process
@@ -343,7 +344,7 @@ class WebGpuDriver(InOrderDriver):
         calls = CallList(self.runner, len(linked.launches), _HANDLES, c_int32)
 
         def encode(name: str, first: int, *arguments: int, returns: int | None = None) -> None:
-            calls.call(name, functions[name], *arguments, first=first, returns=returns,
+            calls.call(name, functions[name], *arguments, memory=(first, 0), returns=returns,
                        has_status=False)
 
         def end() -> None:

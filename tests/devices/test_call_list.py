@@ -79,23 +79,63 @@ def test_argument_words_and_whether_they_changed(
     calls = CallList(runner, len(places) + 1, 2, ctypes.c_int32 if is_short else ctypes.c_int64)
     calls.add([7])
     calls.add_stores(places)
-    words = [7, *[0] * len(places)]
+    words: list[int] = []
     for memory in runs:
         assert calls.run([*memory]) is None
         want = [7, *[memory[number] + offset for number, offset in places]]
         assert list(calls.words) == want
-        assert calls.has_changed == (want != words)
-        words = want
+        assert calls.has_changed == (want != words)  # all words, in the first run
+        calls.has_changed, words = False, want
 
 
-def test_a_first_argument_of_each_run_and_functions_without_status(runner: CallRunner) -> None:
+@pytest.mark.parametrize("argument", range(9))
+def test_an_argument_of_each_run_and_functions_without_status(runner: CallRunner, argument: int
+                                                              ) -> None:
     library = Library()
     library.status = 3
     calls = CallList(runner, 0, 2)
-    calls.call("f", library.address("f", lambda *a: a[:2]), 0, 5, first=1, has_status=False)
+    calls.call("f", library.address("f", lambda *a: a), *range(1, 10), memory=(1, argument),
+               has_status=False)
     for handle in (1 << 40, 17):
         assert calls.run([0, handle]) is None
-    assert library.seen == [("f", 1 << 40, 5), ("f", 17, 5)]
+        want = [*range(1, 10)]
+        want[argument] = handle
+        assert library.seen.pop() == ("f", *want)
+
+
+@given(st.lists(st.sampled_from([8, 16]), min_size=1, max_size=8))
+def test_calls_that_share_a_change(runner: CallRunner, runs: list[int]) -> None:
+    """Words that changed are copied to a piece of memory, then from there: both, or none."""
+    library = Library()
+    calls = CallList(runner, 1, 2)
+    at = calls.store(0)
+    calls.call("copy", library.address("copy", lambda to, source, *_: (to, word(source))), 0, at,
+               if_changed=True, keeps_changed=True, memory=(1, 0), has_status=False)
+    calls.call("send", library.address("send", lambda a, b, *_: (a, b)), 5, 0, if_changed=True,
+               memory=(1, 1))
+    calls.call("start", library.address("start", lambda *_: ()))
+    last = 0
+    for i, memory in enumerate(runs):
+        assert calls.run([memory, i]) is None
+        want = [("copy", i, memory), ("send", 5, i)] if memory != last else []
+        assert library.seen == [*want, ("start",)]
+        library.seen.clear()
+        last = memory
+
+
+def test_a_call_that_failed_is_made_again(runner: CallRunner) -> None:
+    library = Library()
+    calls = CallList(runner, 2, 2)
+    for i in range(2):
+        calls.call("set", library.address("set", lambda a, *_: (a,)), i, calls.store(i),
+                   if_changed=True)
+    assert calls.run([8, 16]) is None
+    library.status = -38
+    assert calls.run([8, 24]) == ("set", -38)
+    library.status = 0
+    library.seen.clear()
+    assert calls.run([8, 24]) is None
+    assert library.seen == [("set", 0), ("set", 1)]
 
 
 def test_what_a_function_returns_is_the_first_argument_of_others(runner: CallRunner) -> None:
@@ -103,7 +143,7 @@ def test_what_a_function_returns_is_the_first_argument_of_others(runner: CallRun
     calls = CallList(runner, 0, 2)
     calls.call("make", library.address("make", lambda *a: a[:1]), 5, returns=1)
     calls.call("use", library.address("use", lambda *a: (a[0], word(a[1]))), 0,
-               calls.address_of(1), first=1, has_status=False)
+               calls.address_of(1), memory=(1, 0), has_status=False)
     for handle in (3, 17):
         library.status = handle
         assert calls.run([0, 0]) is None

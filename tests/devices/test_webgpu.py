@@ -188,9 +188,9 @@ def test_a_pass_that_cannot_be_encoded_is_an_error_and_others_run(
     calls.call("create", functions["DeviceCreateCommandEncoder"], functions.handle(driver.gpu), 0,
                returns=0)
     for name, returns in (("CommandEncoderBeginComputePass", 1), ("CommandEncoderFinish", 2)):
-        calls.call(name, functions[name], 0, 0, first=0, returns=returns)
+        calls.call(name, functions[name], 0, 0, memory=(0, 0), returns=returns)
     for i, name in enumerate(("CommandEncoderRelease", "ComputePassEncoderRelease")):
-        calls.call(name, functions[name], 0, first=i, has_status=False)
+        calls.call(name, functions[name], 0, memory=(i, 0), has_status=False)
     f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
     with monkeypatch.context() as patch:
         patch.setattr(driver, "_prepare", lambda linked, buffers: (calls, []))

@@ -5,13 +5,14 @@
     calls.call("start", start_address, calls.word(5))
     calls.run(memory)
 
-``if_changed``: the call is left out if no store since the call before it changed its word. A call
-whose status is not 0 ends the run.
+``if_changed``: the call is left out if no store since the call before it changed its word; the
+first run has changed all. A call whose status is not 0 ends the run.
 
     store     its kind, bytes to the next record, address of the word, number of memory, offset
-    call      address of the function, bytes to the next record, whether only if changed, number
-              of the memory to add to the first argument, number of the memory that becomes the
-              handle that the function returns, mask of the status, arguments
+    call      address of the function, bytes to the next record, whether only if changed, mask of
+              what has changed for the calls after it, number of memory and the word of the record
+              that becomes it, number of the memory that becomes the handle that the function
+              returns, mask of the status, a spare word, arguments
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from fnx.backends.llvm.binding import host_target
 from fnx.backends.llvm.ir_builder import IRFunction, ir_function
 from fnx.backends.llvm.kernel_cache import compile_cached
 
-_FUNCTION, _NBYTES, _IF_CHANGED, _FIRST, _RETURNS, _STATUS_MASK, _ARGUMENTS = range(7)
+(_FUNCTION, _NBYTES, _IF_CHANGED, _CHANGED_MASK, _MEMORY, _PLACE, _RETURNS, _STATUS_MASK, _SPARE,
+ _ARGUMENTS) = range(10)
 _WORD, _NUMBER, _OFFSET, _STORE_WORDS = range(2, 6)  # of a store
 _STORE64, _STORE32 = 0, 1  # kinds of stores; addresses of functions are larger
 _MAX_ARGUMENTS = 9  # of a function; it ignores those that it does not take
-_ZERO, _UNUSED, _EXTRA_MEMORY = 0, 1, 2  # memory after that of the caller: 0, and an unused result
-_RESULT = -1  # the word ahead of the first record: a status, or whether words have changed
+_UNUSED, _EXTRA_MEMORY = 0, 1  # memory after that of the caller: an unused result
+_STATE = -1  # the word ahead of the first record: a status, or whether words have changed
 
 
 @ir_function
@@ -51,7 +53,7 @@ def _run_store(f: IRFunction, record: str, memory: str) -> None:
 def _run_calls(f: IRFunction, first: str, end: str, memory: str) -> None:
     """Run the records from ``first`` to ``end``; return the address of the one that failed, or 0.
     """
-    at, changed = f.variable(first), f.variable(0)
+    at, changed = f.variable(first), f.variable(f.load(first, _STATE))
     with f.loop():
         record = at.get()
         with f.when("eq", record, end):
@@ -63,9 +65,10 @@ def _run_calls(f: IRFunction, first: str, end: str, memory: str) -> None:
             f.continue_loop()
         with f.when("ugt", f.load(record, _IF_CHANGED), changed.get()):
             f.continue_loop()
-        changed.set(0)
+        changed.set(f.binary("and", changed.get(), f.load(record, _CHANGED_MASK)))
+        f.store(f.word_address(record, f.load(record, _PLACE)), 0,
+                f.load(f.word_address(memory, f.load(record, _MEMORY))))
         arguments = [f.load(record, _ARGUMENTS + i) for i in range(_MAX_ARGUMENTS)]
-        arguments[0] = f.add(arguments[0], f.load(f.word_address(memory, f.load(record, _FIRST))))
         pointer = f.emit(f"inttoptr i64 {function} to ptr", "p")
         code = f.emit(f"call i64 {pointer}({', '.join(f'i64 {a}' for a in arguments)})", "r")
         f.store(f.word_address(memory, f.load(record, _RETURNS)), 0, code)
@@ -73,9 +76,9 @@ def _run_calls(f: IRFunction, first: str, end: str, memory: str) -> None:
         status = f.binary("and", f.emit(f"sext i32 {low} to i64", "s"),
                           f.load(record, _STATUS_MASK))
         with f.when("ne", status, 0):
-            f.store(first, _RESULT, status)
+            f.store(first, _STATE, status)
             f.ret(record)
-    f.store(first, _RESULT, changed.get())
+    f.store(first, _STATE, changed.get())
 
 
 class CallRunner:
@@ -112,7 +115,7 @@ class CallList:
         self._runner, self._closed, self._numbers = runner, (c_int64 * 0)(), numbers
         self.used = self._generation = 0
         self._stored: list[int] = []
-        self._records: list[int] = [0]
+        self._records: list[int] = [1]  # the state: all words have changed
         self._names: dict[int, str] = {}
         self._range: tuple[int, int, int] | None = None
 
@@ -141,8 +144,8 @@ class CallList:
             self.store(number, offset)
 
     def call(self, name: str, function: int, *arguments: int, if_changed: bool = False,
-             first: int | None = None, returns: int | None = None, has_status: bool = True
-             ) -> None:
+             keeps_changed: bool = False, memory: tuple[int, int] | None = None,
+             returns: int | None = None, has_status: bool = True) -> None:
         """Add a call of the function at an address.
 
         Args:
@@ -150,15 +153,17 @@ class CallList:
             function: its address.
             arguments: its arguments.
             if_changed: whether it is called only if a store since the last call changed its word.
-            first: the memory, by number, that is its first argument, for which 0 stands.
+            keeps_changed: whether the next call sees the changes, too.
+            memory: a piece of memory by number, and which argument it becomes in each run.
             returns: the memory, by number, that becomes what it returns.
             has_status: whether it returns a status.
         """
         self._names[function] = name
-        self._records += (function, 8 * (_ARGUMENTS + len(arguments)), if_changed,
-                          self._numbers + _ZERO if first is None else first,
-                          self._numbers + _UNUSED if returns is None else returns,
-                          -(has_status and returns is None), *arguments)
+        unused = self._numbers + _UNUSED
+        number, argument = (unused, _SPARE - _ARGUMENTS) if memory is None else memory
+        self._records += (function, 8 * (_ARGUMENTS + len(arguments)), if_changed, -keeps_changed,
+                          number, _ARGUMENTS + argument, unused if returns is None else returns,
+                          -(has_status and returns is None), 0, *arguments)
 
     def address_of(self, number: int) -> int:
         """Return where the handle of memory with this number is."""
@@ -174,19 +179,28 @@ class CallList:
         In a new ``generation`` all memory differs from what had the same handles.
         """
         if generation != self._generation:
-            for word in self._stored:
-                self.words[word] = 0
+            self._forget_words()
             self._generation = generation
         self._memory[:self._numbers] = memory  # type: ignore[assignment]  # ints are converted
         failed = self._runner.run(*(self._range or self._close()))
         if not failed:
             return None
+        self._forget_words()
         return self._names[c_int64.from_address(failed).value], self._closed[0]
+
+    def _forget_words(self) -> None:
+        """Let the next stores count as changes."""
+        for word in self._stored:
+            self.words[word] = 0
 
     @property
     def has_changed(self) -> bool:
-        """Whether the last run changed words after its last call."""
+        """Whether the last runs changed words after their last call."""
         return bool(self._closed[0])
+
+    @has_changed.setter
+    def has_changed(self, value: bool) -> None:
+        self._closed[0] = value
 
     def _close(self) -> tuple[int, int, int]:
         """Move the records to memory; arguments beyond the last are read, so there must be some."""
@@ -210,6 +224,7 @@ class ArgumentWords:
         starts: where the words of each launch begin, in bytes.
         nbytes: bytes of all.
         address: where they are.
+        calls: the stores that fill them in; a driver adds the calls that use them.
     """
 
     def __init__(self, runner: CallRunner,
@@ -220,20 +235,10 @@ class ArgumentWords:
         for row in rows:
             self.starts.append(self.nbytes)
             self.nbytes += -(-size * sum(map(len, row)) // alignment) * alignment
-        self._words = CallList(runner, self.nbytes // size, numbers, word)
-        self.address, self._is_sent = addressof(self._words.words), False
+        self.calls = CallList(runner, self.nbytes // size, numbers, word)
+        self.address = addressof(self.calls.words)
         for start, (before, places, behind) in zip(self.starts, rows):
-            self._words.used = start // size
-            self._words.add(before)
-            self._words.add_stores(places)
-            self._words.add(behind)
-
-    def send(self, memory: list[int], send: Callable[[], object]) -> None:
-        """Fill in the memory of a call, and send the words if they are not those of the last call.
-        """
-        self._words.run(memory)
-        if self._words.has_changed:
-            self._is_sent = False
-        if not self._is_sent:
-            send()
-            self._is_sent = True
+            self.calls.used = start // size
+            self.calls.add(before)
+            self.calls.add_stores(places)
+            self.calls.add(behind)

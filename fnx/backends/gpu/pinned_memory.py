@@ -13,6 +13,7 @@ from fnx.backends.gpu.driver import AsyncRead, HostBytes
 MAX_BLOCK = 8 << 20    # largest block of pinned memory in bytes
 MAX_PINNED = 64 << 20  # ... and of all blocks, before the oldest copy is waited for
 _MIN_BLOCK = 4 << 10
+_RING_BLOCK, _RING_ALIGNMENT = 64 << 10, 64  # bytes of a block of short pieces, and of a piece
 
 
 class PinnedPool:
@@ -90,3 +91,37 @@ class PinnedCopy(AsyncRead):
     def release(self) -> None:
         """Return the block once the timeline has passed the value."""
         self._pinned.return_block(self._value, self._piece)
+
+
+class PinnedRing:
+    """Short pieces of pinned memory, one after the other, in blocks of a pool.
+
+    Each is for a copy that is queued next. A block is returned once the timeline has passed the
+    copies from all its pieces, so most of them cost an addition.
+
+    Args:
+        pool: the pool.
+        record: returns a timeline value after all that was started.
+    """
+
+    def __init__(self, pool: PinnedPool, record: Callable[[], int]) -> None:
+        self._pool, self._record = pool, record
+        self._block: tuple[int, int] | None = None
+        self._next = self._end = 0
+
+    def acquire(self, nbytes: int) -> int:
+        """Return the address of the next piece."""
+        piece = -(-nbytes // _RING_ALIGNMENT) * _RING_ALIGNMENT
+        if self._next + piece > self._end:
+            block, self._block, self._end = self._block, None, 0
+            if block is not None:
+                self._pool.return_block(self._record(), block)
+            self._block = self._pool.acquire_block(max(piece, _RING_BLOCK))
+            size, self._next = self._block
+            self._end = self._next + size
+        self._next += piece
+        return self._next - piece
+
+    def undo(self, address: int) -> None:
+        """Take back the last piece: nothing was copied from it."""
+        self._next = address
