@@ -34,6 +34,8 @@ def active_lanes(mask: UOp) -> tuple[int, ...] | None:
             values[node] = np.broadcast_to(values[node.src[0]], node.dtype.lanes)
         elif node.op is ops.SHUFFLE:
             values[node] = np.concatenate([values[s] for s in node.src])[list(node.arg)]
+        elif node.op is ops.CAST and node.dtype.is_integer and not node.src[0].dtype.is_float:
+            values[node] = values[node.src[0]].astype(node.dtype.scalar.np)
         elif node.op in ops.ELEMENTWISE:
             values[node] = np.asarray(eval_node(node, *[values[s] for s in node.src]))
         else:

@@ -241,7 +241,8 @@ class Values:
         lines = self.lines
         lane = self.expansions[node.ranges].lane
         if lane is not None and node.src[0].dtype is dtypes.index:
-            for match in (self.addresses.lane_condition, self.narrow_lane_cast):
+            for match in (self.addresses.lane_condition, self.narrow_lane_cast,
+                          self.narrow_lane_division):
                 line = match(node, lane, instance)
                 if line is not None:
                     return line
@@ -266,6 +267,25 @@ class Values:
         if step != 1:
             steps = lines.across(ops.MUL, dtype, (steps, UOp(ops.CONST, dtype, (), step)))
         return lines.across(ops.ADD, dtype, (first, steps))
+
+    def narrow_lane_division(self, node: UOp, lane: UOp, instance: Instance) -> UOp | None:
+        """Divide lanes by a constant in 32 bits where they fit: vectors have no products of 64 bits
+        that give the high half."""
+        if node.op not in (ops.IDIV, ops.REM) or lane not in node.src[0].ranges or \
+                node.src[1].op is not ops.CONST:
+            return None
+        low, high = symbolic.bounds(node.src[0])
+        divisor = build.const_of(node.src[1])
+        if not 0 <= low <= high <= dtypes.uint32.limits[1] >= divisor > 0:
+            return None
+        narrow = build.cast(node.src[0], dtypes.uint32)
+        dividend = self.narrow_lane_cast(narrow, lane, instance)
+        if dividend is None:
+            value = self.value(node.src[0], instance)
+            dividend = self.lines.across(ops.CAST, dtypes.uint32, (value,))
+        out = self.lines.across(node.op, dtypes.uint32,
+                                (dividend, build.const(divisor, dtypes.uint32)))
+        return self.lines.across(ops.CAST, dtypes.index, (out,))
 
     def is_unrolled_chain(self, node: UOp) -> bool:
         """Return whether a REDUCE over unrolled ranges adds its terms in order."""

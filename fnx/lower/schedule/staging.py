@@ -38,7 +38,13 @@ from fnx.core.support.record import Record
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.analysis.loops import ScheduledLoop, name_of, quote_names
 from fnx.lower.analysis.tuning import LINE_BYTES
-from fnx.lower.analysis.workload import is_contiguous_along, is_long_fill, stride, volume
+from fnx.lower.analysis.workload import (
+    is_contiguous_along,
+    is_long_fill,
+    leaf_loads,
+    stride,
+    volume,
+)
 
 _MAX_UNROLLED_FILL = 16
 _WORDS_PER_ROW = 16  # register words in a row of a matrix unit's tile
@@ -140,7 +146,7 @@ class _StageBuilder:
         lane = ranges[-1] if ranges else None
         if lane is None or lane.arg.kind != "VEC":
             return staged
-        loads = [n for n in toposort([staged]) if n.op is ops.LOAD and lane in n.ranges]
+        loads = [n for n in leaf_loads(staged) if lane in n.ranges]
         across = [n for n in loads if abs(stride(n, lane)) > 1 and any(
             is_contiguous_along(n, r) for r in ranges[:-1])]
         if not across or len(across) == len(loads):

@@ -5,9 +5,9 @@ A statement is a STORE, a STAGE, a REDUCE or a LOOP, with the nodes that are com
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
-from fnx.core.ir import accessors, ops
+from fnx.core.ir import accessors, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges
 from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.analysis.tuning import (
@@ -48,7 +48,8 @@ class StatementCost:
         roots = node.src if node.op in (ops.STORE, ops.LOOP) else node.src[:1]
         below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.LOOP))
         self.nodes, self.own_ranges = [*below, node], list(own_ranges)
-        costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
+        costed = [n for n in [*below, *_index_nodes(below)]
+                  if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
         if node.op is not ops.STAGE and node.op is not ops.LOOP:
             costed.append(node)
         self.loops = {n: _loops_around(n, node) for n in costed}
@@ -89,8 +90,8 @@ class StatementCost:
         if abs(step) <= 1:
             return count * (-(-extent(lane) // lanes) / extent(lane))
         if find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
-                and 2 <= step <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
-            return count * min(step / lanes, STRIDED_COST[n.op])
+                and 2 <= abs(step) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
+            return count * min(abs(step) / lanes, STRIDED_COST[n.op])
         if n.op is ops.STORE and self.transposes_store(n, lane, lanes) \
                 or self.stages_blocks(n, lane, lanes) \
                 or crosses_rows(n, lane, self.folded, lanes):  # transposed in registers
@@ -138,6 +139,19 @@ class StatementCost:
             and any(abs(stride(load, r)) == 1 and extent(r) > MAX_STRIDE for r in self.own_ranges)
 
 
+def _index_nodes(nodes: Sequence[UOp]) -> list[UOp]:
+    """Return what the index of a gather is computed from for each of its elements: x[i[r, k]], not
+    x[i[r], k], where it takes little time beside the row."""
+    seen, out = set(nodes), dict[UOp, None]()
+    for gather in nodes:
+        if gather.op is ops.LOAD and any(i.op in ops.ELEMENTWISE or i.op is ops.LOAD
+                                         for i in accessors.indices(gather)):
+            out.update(dict.fromkeys([
+                n for n in toposort(accessors.indices(gather))
+                if n not in seen and n.dtype is not dtypes.index and n.ranges == gather.ranges]))
+    return [*out]
+
+
 def _loops_around(n: UOp, statement: UOp) -> Collection[UOp]:
     """Return the loops in which a node of a statement is computed: what varies in a reduction is
     computed again for each result, also if it does not depend on that."""
@@ -157,7 +171,7 @@ def find_gap_range(access: UOp, lane: UOp, permuted: int = 1) -> UOp | None:
     if access.op not in (ops.LOAD, ops.STORE) or lane not in access.ranges:
         return None
     step = stride(access, lane)
-    if not 2 <= step <= MAX_STRIDE or accessors.index_node(access).dtype.itemsize < permuted:
+    if not 2 <= abs(step) <= MAX_STRIDE or accessors.index_node(access).dtype.itemsize < permuted:
         return None
-    return next((r for r in access.ranges if r is not lane and is_static(r) and extent(r) == step
-                 and stride(access, r) == 1), None)
+    return next((r for r in access.ranges if r is not lane and is_static(r) and
+                 extent(r) == abs(step) and stride(access, r) == 1), None)

@@ -645,3 +645,15 @@ def test_strided_stores_are_of_no_more_lanes_than_a_cache_has_places() -> None:
         rows = [build.const_of(extent(r)) for r in s.ranges
                 if stride(s, r) % 512 == 0 and r.arg.kind in ("VEC", "UNROLL")]
         assert math.prod(rows) <= 16
+
+
+@pytest.mark.parametrize("rows,terms", [(256, 256), (1000, 40)])
+def test_lanes_of_gathered_terms_go_along_their_indices(rows: int, terms: int) -> None:
+    """What the indices of a gather are read from is read, too: along its lines, not across."""
+    x, w = jnp.ones(rows), jnp.ones(terms)
+    at = jnp.zeros((rows, terms), jnp.int32)
+    kernel, = tiled_kernels(fnx.jit(lambda x, i, w: (x[i] * w).sum(1)).lower(x, at, w).simplified,
+                            AVX512)
+    index = next(n for n in toposort(kernel.src) if n.op is ops.LOAD and n.dtype is dtypes.int32)
+    lane, = (r for r in index.ranges if r.arg.kind == "VEC")
+    assert stride(index, lane) == 1
