@@ -14,6 +14,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.placement import placement_of
 from fnx.core.array.promotion import as_node, as_operand, promote_operands
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.dtypes import DType
@@ -21,6 +22,8 @@ from fnx.core.ir.expr import Expr, floor, where
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.dimensions import Dim
+from fnx.core.scope import scope
+from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.core.support.process import lazy_import
 
@@ -31,6 +34,7 @@ __all__ = [
 
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
+constraints = lazy_import("fnx.sharding.constraints")
 linspace_at = lazy_import("fnx.core.formulas.linspace_exact", "linspace_at")
 axis_lengths = lazy_import("fnx.core.rewriting.lengths")
 arange_at = lazy_import("fnx.core.formulas.linspace_exact", "arange_at")
@@ -182,8 +186,18 @@ def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
     """
     like, weak = _shape_dtype_of(a)
     node = as_node(as_operand(fill_value), dtype_or_default(dtype, like[1]))
-    return Array(build.expand(node, like[0] if shape is None else axes.normalize_shape(shape)),
-                 weak and dtype is None)
+    out = Array(build.expand(node, like[0] if shape is None else axes.normalize_shape(shape)),
+                weak and dtype is None)
+    return _sharded_like(a, out) if shape is None and config.placing else out
+
+
+def _sharded_like(a: Any, x: Array) -> Array:
+    """Return x with the sharding of an evaluated array of its shape."""
+    if type(a) is not Array or a._storage is None or scope.is_open():
+        return x
+    placement = placement_of(a._storage)
+    return x if placement is None or placement.sharding is None else \
+        constraints.constrain(x, placement.sharding)
 
 
 def _shape_dtype_of(a: Any) -> tuple[tuple[Shape, DType], bool]:

@@ -17,12 +17,12 @@ from fnx.core.array.array import Array, from_storage
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.eager_cache import record_placement
 from fnx.core.array.placement import Placement, not_addressable
-from fnx.core.ir import build_calls
+from fnx.core.ir import build_calls, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.scope import communicator, scope, storage
-from fnx.core.support.errors import ArgumentError, DistributedError
+from fnx.core.support.errors import ArgumentError, DistributedError, MeshError
 from fnx.core.support.process import lazy_import
 from fnx.jaxprs.registries import Labelled, labelled
 from fnx.sharding.device_registry import Device
@@ -35,7 +35,9 @@ hashlib = lazy_import("hashlib")
 _copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
 _TARGETS = (Sharding, PartitionSpec, Device)
 _LABEL = "sharding_constraint("
-_constraints: dict[str, Sharding] = {}  # by the label of the identity that stands for it
+_END = " devices)"
+_BATCHED, _TRANSPOSED = ".batched", ".backward"  # what derived bodies add to the label
+_constraints: dict[str, NamedSharding] = {}  # by the label of the identity that stands for it
 
 
 def targets_of(value: Any, shardings: Any) -> list[Any]:
@@ -129,11 +131,11 @@ def constrain(x: Array, sharding: Sharding, may_be_uneven: bool = False) -> Arra
 
 
 def _constrained(x: Array, sharding: NamedSharding) -> Array:
-    devices = "no devices"  # of an abstract mesh: for comms.py
+    devices = "no"  # of an abstract mesh: for comms.py
     if isinstance(sharding.mesh, Mesh):
         placement_for(sharding)
         devices = ", ".join([f"{d.platform}:{d.id}" for d in sharding.mesh.devices.flat])
-    label = f"{_LABEL}{sharding!r} on {devices})"
+    label = f"{_LABEL}{sharding!r} on {devices}{_END}"
     _constraints[label] = sharding
     return Array(build_calls.label(x._node, label), x.weak)
 
@@ -151,10 +153,22 @@ labelled[_LABEL] = Labelled(
     lambda x, *, sharding, **_: constrain(asarray(x), sharding, may_be_uneven=True))
 
 
-def constraint_of(function: UOp) -> Sharding | None:
-    """Return the sharding that the identity with the label of a FUNCTION stands for."""
-    return _constraints.get(label) if (label := function.arg.name).startswith(_LABEL) \
-        else None
+def constraint_of(function: UOp) -> NamedSharding | None:
+    """Return the sharding that the identity with the label of a FUNCTION stands for.
+
+    Its transpose has the same one; batched, it leaves the new axes in front open.
+    """
+    if not (label := function.arg.name).startswith(_LABEL) or len(function.src) != 1 or \
+            function.src[0].op is not ops.PARAM:
+        return None
+    label, end, forms = label.partition(_END)
+    sharding = _constraints.get(label + end)
+    n = forms.count(_BATCHED)
+    if sharding is None or len(_BATCHED) * n + forms.count(_TRANSPOSED) * len(_TRANSPOSED) != \
+            len(forms):
+        return None
+    return sharding if not n else sharding.update(
+        spec=PartitionSpec(*[None] * n, *sharding.spec))
 
 
 def with_shardings(value: Any, shardings: Any, may_be_uneven: bool = False) -> Any:
@@ -167,6 +181,10 @@ def with_shardings(value: Any, shardings: Any, may_be_uneven: bool = False) -> A
     out = []
     for x, target in zip(arrays, targets):
         sharding = resolve(target, current)
+        if sharding is None and target is not None and current.empty:
+            raise MeshError(f"expected a mesh for {target}, none is set",
+                            hint="pass fnx.NamedSharding(mesh, spec), or enter "
+                                 "`with fnx.set_mesh(mesh):`")
         out.append(x if sharding is None else constrain(x, sharding, may_be_uneven))
     return structure.unflatten(out)
 
@@ -174,9 +192,10 @@ def with_shardings(value: Any, shardings: Any, may_be_uneven: bool = False) -> A
 _docstr = DocTemplate(
     x="a pytree of arrays.", xs="a pytree of arrays.",
     shardings="a sharding or a PartitionSpec, or a tree of these. A PartitionSpec is over the "
-              "current mesh, see ``set_mesh``; without one it has no effect.",
+              "current mesh, see ``set_mesh``.",
     out_shardings="a sharding or a PartitionSpec, or a tree of these.",
     returns="The same pytree.", raises=("ArgumentError: what is no sharding.",
+                                        "MeshError: a PartitionSpec, and no mesh is set.",
                                         "ShapeError: a sharding that does not divide an array, "
                                         "outside of traces."))
 
@@ -187,7 +206,9 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
     In a traced function an axis whose length the sharding does not divide stays whole.
 
-    >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
+    >>> import fnx
+    >>> with fnx.set_mesh(fnx.make_mesh((1,), ("x",))):
+    ...     with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
     return with_shardings(x, shardings, may_be_uneven=True)
@@ -197,7 +218,9 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """Change the sharding of arrays.
 
-    >>> reshard(jnp.ones(2), PartitionSpec(None))
+    >>> import fnx
+    >>> with fnx.set_mesh(fnx.make_mesh((1,), ("x",))):
+    ...     reshard(jnp.ones(2), PartitionSpec("x"))
     Array([1., 1.], dtype=float32)
     """
     return with_shardings(xs, out_shardings)

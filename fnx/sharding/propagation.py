@@ -8,8 +8,9 @@ core/ir/axis_partitions.py says which axes of operands are axes of a result:
     RESHAPE           the outermost axes of a group of axes -> those of the new group
     SCAN              carries of the body as they come in, rows without their first axis
 
-What has no rule is replicated, and so is an axis whose parts would be uneven. An axis of the mesh
-that would partition two axes of an array stays with the first of them.
+Axes that an op needs whole and returns about as they were, such as that of a CONCAT or a SORT, are
+cut as before, too. What has no rule is replicated, and so is an axis whose parts would be uneven.
+An axis of the mesh that would partition two axes of an array stays with the first of them.
 """
 
 from __future__ import annotations
@@ -19,20 +20,16 @@ from typing import Any
 
 from fnx.core.array.placement import Placement, commit_to, placement_of
 from fnx.core.ir import ops
-from fnx.core.ir.axis_partitions import Partitions, axis_maps, fit, reshaped
+from fnx.core.ir.axis_partitions import CORE_AXES, Partitions, fit, reshaped, similar_axes
 from fnx.core.ir.cache import find_memo, memos_of
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import PlacementError
 from fnx.sharding.constraints import constraint_of, placement_for
+from fnx.sharding.device_registry import Device
 from fnx.sharding.mesh import AbstractMesh, Mesh
-from fnx.sharding.named_sharding import (
-    NamedSharding,
-    PartitionSpec,
-    Sharding,
-    partitions_of,
-)
+from fnx.sharding.named_sharding import NamedSharding, PartitionSpec, Sharding
 from fnx.transforms.link import transfer_storage
 
 
@@ -92,11 +89,26 @@ def result_shardings(function: UOp, ins: Sequence[Sharding | None]) -> list[Shar
              if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
     if not named:
         return [None] * len(function.src)
-    mesh = named[0].mesh
-    params = [s.spec if isinstance(s, NamedSharding) and s.mesh == mesh else PartitionSpec()
-              for s in ins]
-    results = _Walk(mesh).results(function, [partitions_of(spec, 0) for spec in params])
-    return [NamedSharding(mesh, _spec(parts)) for parts in results]
+    meshes = [*dict.fromkeys([s.mesh for s in named])]
+    _check_devices(meshes)
+    walk = _Walk(meshes)
+    return [walk.named(parts) for parts in walk.results(function, [*map(walk.partitions, ins)])]
+
+
+def _check_devices(meshes: Sequence[AbstractMesh]) -> None:
+    """Raise if the meshes of arguments and constraints have other devices."""
+    sets = [frozenset(mesh.devices.flat) for mesh in meshes if isinstance(mesh, Mesh)]
+    if len({*sets}) > 1:
+        other = next(i for i, devices in enumerate(sets) if devices != sets[0])
+        raise PlacementError(
+            f"expected arguments and constraints on the same devices, got {meshes[0]} on "
+            f"{_ids(sets[0])} and {meshes[other]} on {_ids(sets[other])}",
+            hint="move them: fnx.device_put(x, sharding)")
+
+
+def _ids(devices: frozenset[Device]) -> str:
+    ids = ",".join([str(i) for i in sorted([d.id for d in devices])])
+    return f"{next(iter(devices)).platform}:{ids}"
 
 
 def _spec(parts: Partitions) -> PartitionSpec:
@@ -107,13 +119,31 @@ def _spec(parts: Partitions) -> PartitionSpec:
 
 
 class _Walk:
-    """The partitions of the nodes of FUNCTIONs over one mesh."""
+    """The partitions of the nodes of FUNCTIONs over meshes of the same devices. The axis ``name``
+    of mesh i is called (i, name), as two meshes may have axes of one name."""
 
-    def __init__(self, mesh: AbstractMesh) -> None:
-        self._sizes = mesh.shape
+    def __init__(self, meshes: Sequence[AbstractMesh]) -> None:
+        self._meshes = meshes
+        self._sizes: dict[Hashable, int] = {(i, name): size for i, mesh in enumerate(meshes)
+                                            for name, size in mesh.shape.items()}
         # of each node; of an op with several results, those of each of them
         self._of: dict[UOp, Partitions] = {}
         self._several: dict[UOp, list[Partitions]] = {}
+
+    def partitions(self, sharding: Sharding | None, ndim: int = 0) -> Partitions:
+        """Return the partitions that a sharding says."""
+        if not isinstance(sharding, NamedSharding) or sharding.mesh not in self._meshes:
+            return ((),) * ndim
+        i = self._meshes.index(sharding.mesh)
+        return tuple([tuple([(i, name) for name in part]) for part in sharding._partitions(
+            max(ndim, len(sharding.spec)))])
+
+    def named(self, parts: Partitions) -> NamedSharding:
+        """Return the sharding of partitions: those by axes of one mesh."""
+        axes: list[list[Any]] = [[*part] for part in parts]
+        at: int = next((i for part in axes for i, _ in part), 0)
+        return NamedSharding(self._meshes[at], _spec(tuple([
+            tuple([name for i, name in part if i == at]) for part in axes])))
 
     def results(self, function: UOp, params: Sequence[Partitions]) -> list[Partitions]:
         """Return the partitions of the results of a FUNCTION from those of its parameters."""
@@ -122,6 +152,8 @@ class _Walk:
         for node in toposort(function.src):
             if node.op in ops.HIGHER_ORDER:
                 self._several[node] = self._bodies(node)
+            elif node.op in CORE_AXES:
+                self._several[node] = self._batched(node)
             elif node.op is ops.PARAM:
                 self._of[node] = self._fit(params[node.arg.slot], node.shape)
             elif node.op is ops.GETTUPLE:
@@ -139,11 +171,20 @@ class _Walk:
             x = node.src[0]
             return reshaped(x.shape, node.shape, self._fit(operands[0], x.shape), self._sizes)[1]
         out: list[tuple[Hashable, ...]] = [()] * len(node.shape)
-        for parts, axes in zip(operands, axis_maps(node)):
+        for parts, axes in zip(operands, similar_axes(node)):
             for part, i in zip(parts, axes):
                 if i is not None:
                     out[i] = out[i] or part
         return tuple(out)
+
+    def _batched(self, node: UOp) -> list[Partitions]:
+        """Return the partitions of the results of a SORT, as of its first operand, or of a LINALG,
+        whose matrices are whole."""
+        x = node.src[0]
+        parts = self._of.get(x, ())
+        if node.op is ops.LINALG:
+            parts = parts[:max(len(x.shape) - CORE_AXES[node.op], 0)]
+        return [parts] * len(node.arg.outs)
 
     def _bodies(self, node: UOp) -> list[Partitions]:
         bodies = OpBodies(node)
@@ -151,7 +192,7 @@ class _Walk:
             return []
         constraint = constraint_of(bodies.steps[0])
         if isinstance(constraint, NamedSharding) and isinstance(constraint.mesh, Mesh):
-            return [constraint._partitions(len(bodies.operands[0].shape))]
+            return [self.partitions(constraint, len(bodies.operands[0].shape))]
         consts, carries, rest = bodies.split([self._of.get(x, ()) for x in bodies.operands])
         is_scan = node.op is ops.SCAN
         out = self.results(bodies.steps[0], [*consts, *carries,

@@ -19,12 +19,14 @@ from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
+from fnx.core.array.placement import placement_of
 from fnx.core.ir import build
 from fnx.core.ir.axis_partitions import Partitions
 from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, PlacementError, ShapeError
 from fnx.sharding.constraints import constrain
-from fnx.sharding.mesh import AbstractMesh, get_mesh
+from fnx.sharding.mesh import AbstractMesh, Mesh, get_mesh
 from fnx.sharding.named_sharding import (
     NamedSharding,
     PartitionSpec,
@@ -80,6 +82,10 @@ class _ShardMapped(Transformed[..., Any]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mesh: AbstractMesh = self._options["mesh"] or get_mesh()
+        if not isinstance(mesh, AbstractMesh):
+            raise ArgumentError(f"shard_map of {self._name}: expected a mesh, got "
+                                f"{type(mesh).__name__}",
+                                hint="make one: mesh=fnx.make_mesh(lengths, names)")
         if mesh.empty:
             raise ArgumentError(f"shard_map of {self._name}: expected a mesh, got none",
                                 hint="pass mesh=fnx.make_mesh(lengths, names), or enter "
@@ -91,8 +97,10 @@ class _ShardMapped(Transformed[..., Any]):
         leaves, in_tree = tree.flatten(args)
         specs = _specs_of_leaves(self._options["in_specs"], args,
                                  f"in_specs of shard_map of {self._name}", mesh, names)
-        split = [self._split(asarray(x), spec, mesh, names, in_tree, i)
-                 for i, (x, spec) in enumerate(zip(leaves, specs))]
+        arrays = [asarray(x) for x in leaves]
+        self._check_devices(arrays, mesh)
+        split = [self._split(x, spec, mesh, names, in_tree, i)
+                 for i, (x, spec) in enumerate(zip(arrays, specs))]
         results = _Results(self._options["out_specs"], self._name, mesh, names)
 
         def flat(*shards: Any) -> list[Any]:
@@ -114,6 +122,17 @@ class _ShardMapped(Transformed[..., Any]):
                                 hint=f"its axes are {', '.join(map(repr, mesh.axis_names))}")
         return tuple([name for name in mesh.axis_names if not chosen or name in chosen])
 
+    def _check_devices(self, arrays: Sequence[Array], mesh: AbstractMesh) -> None:
+        """Raise if an array is committed to other devices than those of the mesh."""
+        ids = {d.id for d in mesh.devices.flat} if isinstance(mesh, Mesh) else set()
+        for x in arrays if ids else ():
+            placement = placement_of(x._storage)
+            if placement is not None and set(placement.ids) != ids:
+                raise PlacementError(
+                    f"shard_map of {self._name}: expected arrays on the devices of {mesh}, got "
+                    f"{x._aval} on {placement.location}",
+                    hint="move it: fnx.device_put(x, fnx.NamedSharding(mesh, spec))")
+
     def _split(self, x: Array, spec: PartitionSpec, mesh: AbstractMesh, names: Sequence[Hashable],
                in_tree: tree.TreeDef, i: int) -> Array:
         """Return x with the axes of the mesh that are in its spec in front."""
@@ -123,6 +142,8 @@ class _ShardMapped(Transformed[..., Any]):
             error.prefix_caller(f"shard_map of {self._name}: args"
                                 f"{tree.keystr(tree.paths(in_tree)[i])}")
             raise
+        if scope.is_open():  # in derivatives the cotangent has this sharding, too
+            x = constrain(x, NamedSharding(mesh, spec))
         lengths, axes = _split_shape(x._shape, partitions_of(spec, x.ndim), mesh)
         order = [axes.index(name) for name in names if name in axes]
         order += [at for at, name in enumerate(axes) if name is None]
@@ -202,6 +223,9 @@ class _Results:
 
     def flatten(self, out: Any) -> list[Array]:
         leaves, self.structure = tree.flatten(out)
+        if self._out_specs is None and leaves:
+            raise ArgumentError(f"shard_map of {self.name}: expected out_specs, got None",
+                                hint="pass fnx.P() for results that are the same on all devices")
         self.specs = _specs_of_leaves(self._out_specs, out,
                                       f"out_specs of shard_map of {self.name}", self._mesh,
                                       self._names)

@@ -132,6 +132,10 @@ np.testing.assert_array_equal(whole[::2, 0], np.arange(n))
 y = fnx.make_array_from_callback((2 * n, 3), at("d"), lambda index: whole[index])
 z = fnx.make_array_from_single_device_arrays((2 * n, 3), at("d"), [jnp.full((2, 3), float(me))])
 assert float(abs(x - y).sum() + abs(x - z).sum()) == 0  # eager
+for like in jnp.copy(x), jnp.zeros_like(x), x.at[0].set(0), jnp.sort(x, 1):
+    assert like.sharding.is_equivalent_to(x.sharding, 2) and like.shape == x.shape
+    assert [part.data.shape for part in like.addressable_shards] == [(2, 3)]
+np.testing.assert_array_equal(utils.process_allgather(jnp.copy(x)), whole)
 assert x.shape == (2 * n, 3) and not x.is_fully_addressable and not x.is_fully_replicated
 assert repr(x) == f"Array(shape=({2 * n}, 3), dtype=float32)" == str(x)
 shard, = x.addressable_shards

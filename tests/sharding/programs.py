@@ -179,8 +179,19 @@ def run(lib: Any, program: Program, check: bool = True) -> Outcome:
     return out
 
 
-def differences(ours: Outcome, theirs: Outcome, unchecked: Outcome | None) -> list[str]:
-    """Return in which stages fnx is wrong by JAX.
+def peak(lib: Any, program: Program) -> float:
+    """Return the largest absolute value after any of the steps of a program."""
+    everywhere: tuple[Any, ...] = (tuple(program.mesh), None)
+    out = 0.0
+    for n in range(len(program.steps)):
+        partial = run(lib, program._replace(steps=program.steps[:n], out_spec=everywhere), False)
+        out = max(out, *[float(np.abs(x).max(initial=0)) for x in partial.arrays.values()])
+    return out
+
+
+def differences(ours: Outcome, theirs: Outcome, unchecked: Outcome | None, peak: float = 0.0
+                ) -> list[str]:
+    """Return in which stages fnx is wrong by JAX, with rounding errors of values up to ``peak``.
 
     ``unchecked`` is what JAX gives without its check of replication, where that check refused the
     program: fnx may prove that a result is replicated where the types of JAX do not.
@@ -198,7 +209,8 @@ def differences(ours: Outcome, theirs: Outcome, unchecked: Outcome | None) -> li
     for name in ours.arrays.keys() & theirs.arrays.keys():
         a, b = ours.arrays[name], theirs.arrays[name]
         scale = max(float(np.abs(b).max(initial=0)), 1.0)
-        if a.shape != b.shape or not np.allclose(a, b, rtol=2e-4, atol=2e-5 * scale):
+        atol = max(2e-5 * scale, 1e-6 * peak)
+        if a.shape != b.shape or not np.allclose(a, b, rtol=2e-4, atol=atol):
             wrong.append(f"{name}: {np.abs(a - b).max() if a.shape == b.shape else b.shape} apart "
                          f"of {scale}")
     return wrong

@@ -3,6 +3,7 @@ and on its fast path."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx import NamedSharding, P
-from fnx.core.support.errors import ArgumentError, PlacementError, ShapeError
+from fnx.core.support.errors import ArgumentError, MeshError, PlacementError, ShapeError
 from fnx.jaxprs.evaluate import jaxpr_as_fun
 from fnx.sharding import Mesh, SingleDeviceSharding
 
@@ -35,7 +36,13 @@ CASES: dict[str, tuple[Callable[[Any], Any], P]] = {
     "split where the axis does not divide": (lambda x: x.reshape(2, 4, 8), P(None, None, "b")),
     "an index": (lambda x: x[:, 3], P("a")),
     "a slice": (lambda x: x[:3], P(None, "b")),
-    "joined": (lambda x: jnp.concatenate([x, x]), P(None, "b")),
+    "joined": (lambda x: jnp.concatenate([x, x]), P("a", "b")),
+    "sorted": (lambda x: jnp.sort(x, 0), P("a", "b")),
+    "the largest": (lambda x: lax.top_k(x, 4)[1], P("a")),
+    "reversed": (lambda x: x[::-1], P("a", "b")),
+    "written": (lambda x: x.at[3].set(0), P("a", "b")),
+    "factors": (lambda x: jnp.linalg.cholesky(
+        x[:, :4, None] * x[:, None, :4] + jnp.eye(4)), P("a")),
     "softmax": (lambda x: fnx.nn.softmax(x), P("a", "b")),
     "gradient": (fnx.grad(lambda x: (jnp.tanh(x @ W) ** 2).sum()), P("a")),
     "mapped": (fnx.vmap(lambda row: jnp.cumsum(row)), P("a", "b")),
@@ -105,9 +112,52 @@ def test_what_does_not_fit_is_refused(mesh: Mesh) -> None:
     with pytest.raises(ArgumentError, match="(?s)sharding of in_shardings.*device_put"):
         fnx.jit(lambda x: x, in_shardings=rows)(
             fnx.device_put(X, NamedSharding(mesh, P("b"))))
+    with pytest.raises(MeshError, match="(?s)expected a mesh for P.*set_mesh"):
+        lax.with_sharding_constraint(X, P("a"))
+    half = NamedSharding(Mesh(np.array(fnx.devices()[:4]), "a"), P("a"))
+    with pytest.raises(PlacementError, match="(?s)0,1,2,3,4,5,6,7 and .*0,1,2,3.*device_put"):
+        fnx.jit(lambda x: lax.with_sharding_constraint(x, half))(fnx.device_put(X, rows))
     with pytest.raises(PlacementError, match="(?s)devices of a constraint.*cpu:3.*device_put"):
         fnx.jit(lambda x: lax.with_sharding_constraint(x, rows))(
             fnx.device_put(X, fnx.devices()[3]))
+
+
+def test_copies_and_arrays_like_another_have_its_sharding(mesh: Mesh) -> None:
+    x = fnx.device_put(X, NamedSharding(mesh, P("a", "b")))
+    for f in (jnp.copy, jnp.array, copy.deepcopy, jnp.zeros_like, jnp.ones_like, jnp.empty_like,
+              lambda x: jnp.full_like(x, 2, dtype=int)):
+        y = f(x)
+        assert y.sharding == x.sharding and y is not x, f
+    np.testing.assert_array_equal(jnp.copy(x), X)
+    donating = fnx.jit(lambda x: x + 1, donate_argnums=0)
+    np.testing.assert_array_equal(donating(jnp.copy(x)), X + 1)
+    np.testing.assert_array_equal(x, X)
+    assert jnp.zeros_like(x, shape=(3,)).sharding.is_fully_replicated
+
+
+def test_meshes_of_the_same_devices_mix(mesh: Mesh) -> None:
+    other = fnx.make_mesh((2, 4), ("a", "c"))
+    x = fnx.device_put(X, NamedSharding(mesh, P("a")))
+    y = fnx.device_put(X, NamedSharding(other, P(None, "c")))
+    f = fnx.jit(lambda x, y: (x + y, y.T, lax.with_sharding_constraint(
+        x * y, NamedSharding(other, P("a", "c")))))
+    for _ in range(3):
+        total, transposed, product = f(x, y)
+        assert total.sharding == x.sharding and product.sharding.spec == P("a", "c")
+        assert transposed.sharding == NamedSharding(other, P("c"))
+        assert product.sharding.mesh == other
+        np.testing.assert_array_equal(total, X + X)
+
+
+def test_derivatives_have_the_sharding_of_their_arguments(mesh: Mesh) -> None:
+    sharding = NamedSharding(mesh, P(None, "b"))
+    f = fnx.grad(lambda x: (lax.with_sharding_constraint(x, sharding) ** 2).sum())
+    assert f(X).sharding == fnx.jit(f)(X).sharding == sharding
+    g = fnx.shard_map(lambda x: lax.psum(x ** 2, "a"), mesh=mesh, in_specs=P("a"), out_specs=P())
+    assert fnx.grad(lambda x: g(x).sum())(X).sharding.is_equivalent_to(
+        NamedSharding(mesh, P("a")), 2)
+    mapped = fnx.vmap(lambda x: lax.with_sharding_constraint(x, NamedSharding(mesh, P("a"))))
+    assert mapped(X).sharding == NamedSharding(mesh, P(None, "a"))
 
 
 def test_a_picture_shows_who_has_what(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:

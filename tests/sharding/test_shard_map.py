@@ -11,8 +11,14 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx import P, shard_map
-from fnx.core.support.errors import ArgumentError, AxisNameError, PytreeError, ShapeError
+from fnx import NamedSharding, P, shard_map
+from fnx.core.support.errors import (
+    ArgumentError,
+    AxisNameError,
+    PlacementError,
+    PytreeError,
+    ShapeError,
+)
 from fnx.sharding import Mesh
 
 X = jnp.arange(32.0).reshape(8, 4)
@@ -97,13 +103,40 @@ def test_trees_and_the_mesh_of_the_context(mesh: Mesh) -> None:
     assert second.tolist() == [0, 2, 4, 6] and third == 1
 
 
-def test_pmap_has_an_index_on_each_device() -> None:
+def test_pmap_has_an_index_on_each_device(mesh: Mesh) -> None:
     f = fnx.pmap(lambda x: x / lax.psum(x, "i"), "i")
     np.testing.assert_array_equal(f(jnp.ones((4, 2))), np.full((4, 2), 0.25))
     np.testing.assert_array_equal(
         fnx.pmap(lambda x, y: x[:4] * y, in_axes=(1, None), out_axes=1)(X, 2.0), 2 * X[:4])
-    with pytest.raises(ShapeError, match="(?s)at most 8 elements.*FNX_CPU_DEVICES=9"):
-        fnx.pmap(lambda x: x)(jnp.ones((9, 2)))
+    first, total = fnx.pmap(lambda x: (x, lax.psum(x, "i")), "i", out_axes=(0, None))(X)
+    np.testing.assert_array_equal(total, X.sum(0))
+    assert first.sharding.spec == P("i") and total.sharding.spec == P()
+    first = fnx.pmap(lambda x: x, out_axes=None)(X)
+    np.testing.assert_array_equal(first, X[0])
+    rows = fnx.device_put(X, NamedSharding(mesh, P("a")))
+    few = fnx.pmap(jnp.sin, "i")(rows[:4])  # moves from eight devices to four
+    assert few.devices() == set(fnx.devices()[:4])
+    np.testing.assert_array_equal(few, jnp.sin(X[:4]))
+
+
+PMAP: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "too long": (lambda: fnx.pmap(lambda x: x)(jnp.ones((9, 2))), ShapeError,
+                 "at most 8 elements.*FNX_CPU_DEVICES=9"),
+    "axes of fewer arguments": (lambda: fnx.pmap(jnp.add, in_axes=(0,))(X, X), ArgumentError,
+                                "in_axes of 2 arguments.*one for each"),
+    "no such static argument": (lambda: fnx.pmap(jnp.sin, static_broadcasted_argnums=3)(X),
+                                ArgumentError, "static_broadcasted_argnums.*by position"),
+    "no mapped argument": (lambda: fnx.pmap(jnp.sin, in_axes=None)(X), ArgumentError,
+                           "at least one mapped"),
+    "another length": (lambda: fnx.pmap(jnp.add)(X, X[:4]), ShapeError, "one size"),
+}
+
+
+@pytest.mark.parametrize("name", PMAP)
+def test_bad_input_of_pmap(name: str) -> None:
+    call, kind, message = PMAP[name]
+    with pytest.raises(kind, match=f"(?s){message}"):
+        call()
 
 
 def call(mesh: Mesh, f: Callable[..., Any], in_specs: Any = P("a", "b"), out_specs: Any = P("a"),
@@ -132,6 +165,12 @@ BAD: dict[str, tuple[Callable[[Mesh], Any], type[Exception], str, str]] = {
                               "", ""),
     "no mesh": (lambda m: shard_map(lambda x: x, in_specs=P(), out_specs=P())(X), ArgumentError,
                 "expected a mesh", "set_mesh"),
+    "what is no mesh": (lambda m: shard_map(lambda x: x, mesh=3, in_specs=P(), out_specs=P())(X),
+                        ArgumentError, "expected a mesh, got int", "make_mesh"),
+    "no specs of results": (lambda m: call(m, lambda x: x, out_specs=None), ArgumentError,
+                            "expected out_specs", r"fnx.P\(\)"),
+    "an array on other devices": (lambda m: call(m, lambda x: x, x=fnx.device_put(
+        X, fnx.devices()[3])), PlacementError, "devices of Mesh.*cpu:3", "device_put"),
     "a collective outside": (lambda m: lax.psum(X, "a"), AxisNameError, "open are: none",
                              "shard_map"),
 }

@@ -19,6 +19,7 @@ from fnx.core.array.array_base import ArrayBase
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike, default_int
 from fnx.core.array.device_mixin import ArrayDeviceMixin
+from fnx.core.array.placement import placement_of
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.expr import ValueOperators
@@ -249,7 +250,16 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         return self
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return self if self._storage is None else from_numpy(self._numpy(), self.weak)
+        memory = self._storage
+        if memory is None:
+            return self
+        placement = placement_of(memory)
+        if placement is None or placement.sharding is None:
+            return from_numpy(self._numpy(), self.weak)
+        block = tuple([part.stop - part.start for part in placement.sharding._block(self._shape)])
+        copied = storage.put(memory.view(self._dtype.np, block))
+        copied.placed = placement
+        return from_storage(copied, self._shape, self._dtype, self.weak)
 
     def __reduce__(self) -> Any:
         return from_numpy, (np.array(self._numpy()), self.weak)

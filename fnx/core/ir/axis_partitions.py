@@ -127,6 +127,23 @@ def _scatter(node: UOp) -> list[AxisMap]:
             *[(None,) * n] * len(index), (*[None] * n, *rest)]
 
 
+CORE_AXES = {ops.SORT: 1, ops.LINALG: 2}  # -> the last axes, which must be whole
+
+# Ops that need an axis whole, whose results have it: that may be cut as the operand's is.
+_WHOLE_BUT_SIMILAR = frozenset({ops.CONCAT, ops.FLIP, ops.SCATTER})
+
+
+def similar_axes(node: UOp) -> list[AxisMap]:
+    """Return ``axis_maps``, and also axes that must be whole in the operand but are axes of the
+    result: users expect that ``x.at[0].set(0)`` is cut as x is, and memory does."""
+    maps = axis_maps(node)
+    if node.op not in _WHOLE_BUT_SIMILAR:
+        return maps
+    rank = len(node.shape)
+    same = tuple(range(rank))
+    return [same] * len(maps) if node.op is ops.CONCAT else [same, *maps[1:]]
+
+
 _MAPS: dict[Op, Callable[[UOp], list[AxisMap]]] = {
     ops.STOP_GRADIENT: _except(lambda node: ()),
     ops.BARRIER: lambda node: [tuple(range(len(node.shape))),

@@ -370,6 +370,10 @@ class PlacementError(ArgumentError):
     """Arrays of one call that are on different devices: names both, and both lines."""
 
 
+class MeshError(ArgumentError, RuntimeError):
+    """A PartitionSpec where no mesh is set."""
+
+
 class NotRegisteredError(ArgumentError, AssertionError):
     """A listener that is not registered."""
 

@@ -25,7 +25,15 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.axis_partitions import AxisMap, Names, Partitions, axis_maps, fit, reshaped
+from fnx.core.ir.axis_partitions import (
+    CORE_AXES,
+    AxisMap,
+    Names,
+    Partitions,
+    axis_maps,
+    fit,
+    reshaped,
+)
 from fnx.core.ir.op_args import ProcessGrid
 from fnx.core.ir.op_bodies import OpBodies
 from fnx.core.ir.ops import Shape
@@ -253,7 +261,7 @@ class _Frame:
         if node.op in ops.HIGHER_ORDER:
             self._several[node] = self.walk.called(node, blocks)
         elif node.op in ops.MULTI_RESULT:
-            self._several[node] = self._batched(node, blocks) if node.op in _CORE_AXES else \
+            self._several[node] = self._batched(node, blocks) if node.op in CORE_AXES else \
                 self.walk.replicated(node, blocks)
         else:
             block = self._computed(node, blocks, keeps_sums)
@@ -353,7 +361,7 @@ class _Frame:
     def _batched(self, node: UOp, blocks: Sequence[Block]) -> list[Block]:
         """Return the results of a SORT or LINALG, whose last axes are whole."""
         n = min([len(b.parts) for b in blocks])
-        cores = _CORE_AXES[node.op]
+        cores = CORE_AXES[node.op]
         if any(len(b.parts) != n for b in blocks) or n < cores:
             return self.walk.replicated(node, blocks)
         maps = [(*range(n - cores), *[None] * cores)] * len(blocks)
@@ -374,7 +382,6 @@ def _names(parts: Partitions) -> set[Hashable]:
 
 
 _LINEAR = frozenset({ops.NEG, ops.RESHAPE, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.STOP_GRADIENT})
-_CORE_AXES = {ops.SORT: 1, ops.LINALG: 2}  # -> the last axes, which are whole
 _LOCAL_ARGS: dict[ops.Op, Callable[[UOp, Shape], Any]] = {
     ops.EXPAND: lambda node, shape: shape,
     ops.SHRINK: lambda node, shape: tuple([(0, n) if n != hi - lo else (lo, hi)
