@@ -19,7 +19,8 @@ can be tiled. Fusion and schedules ask the same function (lower/analysis/workloa
 reduction and a contraction that one kernel could compute, the one that saves more memory traffic is
 fused (epilogues.py). Where lanes would be idle, or columns apart, a group is cut if a buffer costs
 less (partial_vectors.py). Rows of a group that are columns in memory, and columns of one matrix
-beside rows of another, are reduced in other kernels (read_directions.py). Sine and cosine of one
+beside rows of another, are reduced in other kernels (read_directions.py). Values of rows that a map
+would compute again for each of its elements get kernels (repeated_rows.py). Sine and cosine of one
 operand share half of their work: one group computes both (shared_work.py). A factor that takes
 several strided loads an element gets a kernel of its own (prologues.py). Other factors stay where
 they were written, since another order of products could overflow where the program does not.

@@ -24,6 +24,7 @@ from fnx.lower.fusion.group import Group, gather_source, memory_of
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.partial_vectors import lane_bytes_of
 from fnx.lower.fusion.ranges import written_in_place
+from fnx.lower.fusion.repeated_rows import repeated_rows
 
 _ARENA = None  # stands for all nodes that are neither arguments nor results
 _BoundBuffers = frozenset[UOp | None]
@@ -31,8 +32,8 @@ _BoundBuffers = frozenset[UOp | None]
 
 def limit_bindings(fn: UOp, target: Target) -> Fusion:
     """Group the nodes of a FUNCTION into kernels whose buffers the target can bind, and which do
-    not select among expensive parts (concat_in_place.py), nor write rows beside a contraction
-    (epilogues.py)."""
+    not select among expensive parts (concat_in_place.py), write rows beside a contraction
+    (epilogues.py), or compute rows again and again (repeated_rows.py)."""
     lane_bytes = lane_bytes_of(target)
     fusion = Fusion(fn, lane_bytes=lane_bytes)
     if target.unfused:
@@ -46,7 +47,8 @@ def limit_bindings(fn: UOp, target: Target) -> Fusion:
 def _find_cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
     """Return the nodes that must become buffers, which only shows once whole groups are known."""
     cuts = concat_in_place.unsplittable_concats(fusion.groups, fusion.cost) or \
-        epilogues.rows_written_beside(fusion.groups)
+        epilogues.rows_written_beside(fusion.groups) | repeated_rows(
+            fusion.groups, fusion.cost, fusion.readers)
     if not cuts and target.max_buffers:
         cuts = _Bindings(fusion, target.max_buffers).cuts()
     return cuts - fusion.forced_buffers

@@ -75,7 +75,7 @@ def note_rows(group: Group, node: UOp, varies: Varying) -> None:
         group.shortest_row = min(group.shortest_row or length, length)
 
 
-def _is_map(group: Group) -> bool:
+def is_map(group: Group) -> bool:
     """Whether a group only computes elements at its own index, so that it may be one row."""
     return not (group.is_fixed or group.reduces or group.stages or group.rows) and \
         group.contraction is None
@@ -93,7 +93,7 @@ def splits_rows(node: UOp, group: Group, costs: Costs, varies: Varying, lane_byt
     """Whether a node at the index of a map is faster in a kernel of its own: because it, or its
     reductions, would split the one row of the map, or because the map has rows and the node alone
     has not."""
-    if node.op.kind != "elementwise" or not _is_map(group):
+    if node.op.kind != "elementwise" or not is_map(group):
         return False
     if costs[node].reduces:  # with its reductions it may join the group
         return group.has_one_row and group.space != () and \
@@ -138,7 +138,7 @@ def _work_of_one_row(node: UOp, costs: Costs, varies: Varying) -> int:
 def cuts_map(node: UOp, group: Group, index: Tokens, lane_bytes: int) -> bool:
     """Whether a map that is one row would be cut into rows, to compute a smaller value once for
     each, and that takes longer than a kernel for that value."""
-    if not _is_map(group) or not group.has_one_row:
+    if not is_map(group) or not group.has_one_row:
         return False
     row, space = group.row_of(index), group.space
     is_column = len(space) - 1 in row
