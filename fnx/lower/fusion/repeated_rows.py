@@ -29,7 +29,8 @@ def repeated_rows(groups: Iterable[Group], costs: Mapping[UOp, RecomputeCost],
         node for group in groups if is_map(group)
         for node, (index, *others) in group.inside.items()
         if not others and node.op.kind == "elementwise" and costs[node].loads
-        and not group.is_own(index) and group.can_be_row(index) and _is_repeated(node, group, index, costs) and _is_broadcast(node, group, readers)])
+        and not group.is_own(index) and group.can_be_row(index)
+        and _is_repeated(node, group, index, costs) and _is_broadcast(node, group, readers)])
 
 
 def _is_broadcast(node: UOp, group: Group, readers: Mapping[UOp, Sequence[UOp]]) -> bool:
