@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +22,18 @@ from fnx.core.array.recorded_calls import record_call
 from fnx.core.ir import build
 from fnx.core.scope import scope
 from fnx.core.support.config import DEVICES, OWN_MEMORY, config
-from fnx.core.support.errors import ArgumentError, ShapeError, TracedValueError, lazy_module
+from fnx.core.support.errors import (
+    ArgumentError,
+    MeshError,
+    ShapeError,
+    TracedValueError,
+    lazy_module,
+)
 from fnx.core.support.process import lazy_import
 from fnx.sharding.device_registry import Device, open_device
 
 constraints = lazy_import("fnx.sharding.constraints")
+jits = lazy_import("fnx.transforms.jit")
 meshes = lazy_import("fnx.sharding.mesh")
 shardings = lazy_import("fnx.sharding.named_sharding")
 
@@ -94,10 +101,32 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     if not is_traced:
         evaluate_pending(leaves)
     put = constraints.constrain if is_traced else constraints.move
-    places = [None if target is None else _sharding_for(target) for target in targets]
+    places = [None if target is None else _required_sharding(target) for target in targets]
     return structure.unflatten([
         _as_equation(leaf if place is None else put(leaf, place), target)
         for leaf, place, target in zip(leaves, places, targets)])
+
+
+def placed_result(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any],
+                  target: Any) -> Any:
+    """Return the result of a call on a device or with a sharding: what ``device=`` of
+    ``jnp.zeros`` and ``out_sharding=`` ask for. Over processes each computes its part."""
+    check_device(target)
+    sharding = _required_sharding(target)
+    if sharding is None or sharding.is_fully_addressable or scope.is_open():
+        return device_put(f(*args, **kwargs), sharding)
+    return jits.jit(lambda: f(*args, **kwargs), out_shardings=sharding)()
+
+
+def _required_sharding(target: Any) -> Any:
+    """Return ``_sharding_for`` a target; a PartitionSpec needs a mesh."""
+    sharding = _sharding_for(target)
+    if sharding is None and isinstance(target, shardings.PartitionSpec) and \
+            meshes.get_mesh().empty:
+        raise MeshError(f"expected a mesh for {target}, none is set",
+                        hint="pass fnx.NamedSharding(mesh, spec), or enter "
+                             "`with fnx.set_mesh(mesh):`")
+    return sharding
 
 
 def _as_equation(x: Array, target: Any) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,6 +155,15 @@ def _sharding_on(device: str) -> Any:
     return sharding.whole_on(device)
 
 
+def _single_device(device: Any) -> Any:
+    return sharding.SingleDeviceSharding(device)
+
+
+def _placed_result(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any],
+                   target: Any) -> Any:
+    return device_transfer.placed_result(f, args, kwargs, target)
+
+
 def _sharding(x: Array) -> Any:
     return device_transfer.sharding_of(x)
 
@@ -224,7 +233,8 @@ _OPERATOR_UFUNCS = frozenset((
 
 set_methods({"__array_ufunc__": _array_ufunc, "__array_namespace__": _array_namespace,
              "conj": conjugate, "_real": _real, "_imag": _imag, "_sharding": _sharding,
-             "_sharding_on": _sharding_on, "_unsharded": _unsharded,
+             "_sharding_on": _sharding_on, "_placed_result": _placed_result,
+             "_unsharded": _unsharded, "_single_device": _single_device,
              "_matmul": as_operator(contraction.matmul)})
 set_methods({f.__name__: f for f in (
     compress, conjugate, contraction.dot, contraction.matmul, composite_ufuncs.clip,

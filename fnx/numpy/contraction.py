@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray, public_api, takes_out_sharding
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
@@ -28,7 +28,6 @@ from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.support.process import lazy_import
 
-device_transfer = lazy_import("fnx.device_transfer")
 einsum_paths = lazy_import("fnx.numpy.einsum_paths")
 matrices = lazy_import("fnx.core.formulas.matrices")
 
@@ -283,6 +282,7 @@ def _axis_pairs(spec: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], t
 
 
 @public_api
+@takes_out_sharding
 def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None,
            optimize: str | bool | Sequence[Sequence[int]] = "auto", out: None = None,
@@ -303,7 +303,7 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
         optimize: the contraction order, as ``einsum_path`` returns it. Any other value that NumPy
             takes leaves the choice to fnx.
         out: unsupported; must be None.
-        out_sharding: accepted for JAX compatibility; on one device all shardings are the same.
+        out_sharding: None, or the sharding of the result.
         _dot_general: ``fnx.lax.dot_general`` or None; libraries pass it.
 
     Returns:
@@ -324,8 +324,6 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     path = [tuple(step) for step in optimize] if isinstance(optimize, list | tuple) else None
     if path is None:
         arguments.check_choice("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
-    if out_sharding is not None:
-        device_transfer.check_device(out_sharding)
     if _dot_general is not None and \
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",

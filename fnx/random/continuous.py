@@ -28,8 +28,8 @@ from fnx.random.inverse_cdf import exponential, normal
 from fnx.random.keys import key_argument, split
 from fnx.random.uniform_samplers import (
     ShardingLike,
-    check_sharding,
     float_dtype,
+    public_sampler,
     rademacher,
     uniform,
 )
@@ -54,15 +54,14 @@ _docstr = DocTemplate(
     dtype="a float dtype; by default the default float.", a="the shape parameter.",
     b="the second shape parameter.", df="degrees of freedom.", mean="the mean.",
     scale="the scale factor.", loc="the offset.", p="the power.",
-    returns="An Array.", imports="fnx.random as random",
+    returns="An Array.", imports="fnx.random as random", wrap=public_sampler,
     raises=("ShapeError: not one key, or the parameters do not broadcast.",
             "DTypeError: not a float dtype."))
 
 
-def broadcast_params(shape: ShapeLike | None, dtype: DTypeLike | None, out_sharding: ShardingLike,
-                     *parameters: ArrayLike) -> tuple[tuple[int, ...], Any, list[Array]]:
+def broadcast_params(shape: ShapeLike | None, dtype: DTypeLike | None, *parameters: ArrayLike
+                     ) -> tuple[tuple[int, ...], Any, list[Array]]:
     """Return the shape of the result, its dtype, and the parameters broadcast to the shape."""
-    check_sharding(out_sharding)
     kind = float_dtype(dtype)
     arrays = [asarray(as_operand(p)).astype(kind.np) for p in parameters]
     common = axes.broadcast_shapes(*[p.shape for p in arrays])
@@ -80,7 +79,6 @@ def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     >>> random.cauchy(random.key(0), (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     t = float_dtype(dtype)
     u = uniform(key, shape, t, float(jnp.finfo(t.np).eps), 1.0)
     return jnp.tan(math.pi * (u - 0.5))
@@ -94,7 +92,7 @@ def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = 
     >>> random.lognormal(random.key(0), shape=(2,)).shape
     (2,)
     """
-    size, kind, (s,) = broadcast_params(shape, dtype, out_sharding, sigma)
+    size, kind, (s,) = broadcast_params(shape, dtype, sigma)
     return jnp.exp(normal(key, size, kind) * s)
 
 
@@ -106,7 +104,6 @@ def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     >>> random.maxwell(random.key(0), (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     draws = normal(key, (*axes.normalize_shape(shape), 3), dtype)
     return jnp.linalg.norm(draws, axis=-1)
 
@@ -145,7 +142,7 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
     >>> random.rayleigh(random.key(0), 1.0, (2,)).shape
     (2,)
     """
-    size, kind, (s,) = broadcast_params(shape, dtype, out_sharding, scale)
+    size, kind, (s,) = broadcast_params(shape, dtype, scale)
     return s * jnp.sqrt(jnp.log(uniform(key, size, kind)) * -2)
 
 
@@ -157,7 +154,7 @@ def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
     >>> random.pareto(random.key(0), 2.0, (2,)).shape
     (2,)
     """
-    size, kind, (power,) = broadcast_params(shape, dtype, out_sharding, b)
+    size, kind, (power,) = broadcast_params(shape, dtype, b)
     return jnp.exp(exponential(key, size, kind) / power)
 
 
@@ -172,7 +169,7 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
     >>> random.wald(random.key(0), 1.0, (2,)).shape
     (2,)
     """
-    size, kind, (m,) = broadcast_params(shape, dtype, out_sharding, mean)
+    size, kind, (m,) = broadcast_params(shape, dtype, mean)
     one, two = split(key)
     y, z = normal(one, size, kind) ** 2, uniform(two, size, kind)
     x = m + m * m * y / 2 - m / 2 * jnp.sqrt(4 * m * y + m * m * (y * y))
@@ -188,7 +185,7 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
     >>> random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).shape
     (2,)
     """
-    size, kind, (low, middle, high) = broadcast_params(shape, dtype, out_sharding, left, mode,
+    size, kind, (low, middle, high) = broadcast_params(shape, dtype, left, mode,
                                                        right)
     u = uniform(key, size, kind)
     rising = low + jnp.sqrt(u * (high - low) * (middle - low))
@@ -291,7 +288,7 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
     >>> random.gamma(random.key(0), 2.0, (2,)).shape
     (2,)
     """
-    _, _, (shapes,) = broadcast_params(shape, dtype, out_sharding, a)
+    _, _, (shapes,) = broadcast_params(shape, dtype, a)
     return _gamma_samples(key, shapes, False)
 
 
@@ -303,7 +300,7 @@ def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
     >>> random.loggamma(random.key(0), 0.1, (2,)).shape
     (2,)
     """
-    _, _, (shapes,) = broadcast_params(shape, dtype, out_sharding, a)
+    _, _, (shapes,) = broadcast_params(shape, dtype, a)
     return _gamma_samples(key, shapes, True)
 
 
@@ -315,7 +312,7 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
     >>> random.beta(random.key(0), 2.0, 3.0, (2,)).shape
     (2,)
     """
-    size, kind, (p, q) = broadcast_params(shape, dtype, out_sharding, a, b)
+    size, kind, (p, q) = broadcast_params(shape, dtype, a, b)
     one, two = split(key)
     x, y = loggamma(one, p, size, kind), loggamma(two, q, size, kind)
     max_log = jnp.maximum(x, y)
@@ -332,7 +329,6 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
     >>> random.dirichlet(random.key(0), jnp.ones(3)).shape
     (3,)
     """
-    check_sharding(out_sharding)
     shapes = asarray(alpha)
     if not shapes.ndim:
         raise ShapeError("expected alpha of rank >= 1, got a scalar")
@@ -350,7 +346,7 @@ def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
     >>> random.chisquare(random.key(0), 3.0, (2,)).shape
     (2,)
     """
-    size, kind, (n,) = broadcast_params(shape, dtype, out_sharding, df)
+    size, kind, (n,) = broadcast_params(shape, dtype, df)
     return jnp.exp(loggamma(key, n / 2, size, kind)) * 2
 
 
@@ -362,7 +358,7 @@ def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | Non
     >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
     (2,)
     """
-    size, kind, (n, d) = broadcast_params(shape, dtype, out_sharding, dfnum, dfden)
+    size, kind, (n, d) = broadcast_params(shape, dtype, dfnum, dfden)
     one, two = split(key)
     return chisquare(two, n, size, kind) / n / (chisquare(one, d, size, kind) / d)
 
@@ -375,7 +371,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
     >>> random.t(random.key(0), 3.0, (2,)).shape
     (2,)
     """
-    size, kind, (n,) = broadcast_params(shape, dtype, out_sharding, df)
+    size, kind, (n,) = broadcast_params(shape, dtype, df)
     one, two = split(key)
     return normal(one, size, kind) * jnp.sqrt(n / 2 / gamma(two, n / 2, size, kind))
 
@@ -389,7 +385,6 @@ def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (),
     >>> random.generalized_normal(random.key(0), 2.0, (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     one, two = split(key)
     power = 1 / asarray(p)
     size = gamma(one, power, shape, dtype)
@@ -407,7 +402,6 @@ def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
     >>> random.ball(random.key(0), 3).shape
     (3,)
     """
-    check_sharding(out_sharding)
     one, two = split(key)
     size = axes.normalize_shape(shape)
     g = generalized_normal(one, p, (*size, *axes.normalize_shape(d)), dtype)
@@ -428,7 +422,6 @@ def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
     >>> random.multivariate_normal(random.key(0), jnp.zeros(2), jnp.eye(2)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     if method not in ("cholesky", "svd", "eigh"):
         raise ArgumentError(f"expected method 'cholesky', 'svd' or 'eigh', got {method!r}")
     kind = float_dtype(dtype)
@@ -485,7 +478,6 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: DTypeLike |
     >>> random.orthogonal(random.key(0), 3, (2,)).shape
     (2, 3, 3)
     """
-    check_sharding(out_sharding)
     rows = arguments.check_int("n", n)
     columns = rows if m is None else arguments.check_int("m", m)
     if min(rows, columns) < 0:

@@ -18,7 +18,7 @@ from fnx.core.formulas import gamma as rows
 from fnx.core.support.process import lazy_import
 from fnx.random.continuous import broadcast_params
 from fnx.random.keys import key_argument, split
-from fnx.random.uniform_samplers import ShardingLike, float_dtype, uniform
+from fnx.random.uniform_samplers import ShardingLike, float_dtype, public_sampler, uniform
 
 while_loop = lazy_import("fnx.transforms.control_flow.while_loop", "while_loop")
 
@@ -27,7 +27,7 @@ __all__ = ["binomial", "geometric", "multinomial", "poisson"]
 _docstr = DocTemplate(
     key="a key from ``random.key``.",
     shape="the result shape; by default that of the parameters.", p="probabilities, from 0 to 1.",
-    n="the total number.", returns="An Array.", imports="fnx.random as random",
+    n="the total number.", returns="An Array.", imports="fnx.random as random", wrap=public_sampler,
     raises=("ShapeError: not one key, or the parameters do not broadcast.",
             "DTypeError: wrong kind of dtype."))
 _MAX_STEPS = 100_000  # iteration limit of a rejection loop
@@ -42,7 +42,7 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
     1
     """
     kind = default_int() if dtype is None else parse_dtype(dtype)
-    size, t, (chance,) = broadcast_params(shape, None, out_sharding, p)
+    size, t, (chance,) = broadcast_params(shape, None, p)
     u = uniform(key, size, t)
     trials = jnp.floor(jnp.log(jnp.where(u == 0, 1, u)) / jnp.log1p(-chance)) + 1
     return trials.astype(kind.np)
@@ -61,7 +61,7 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None,
     0
     """
     kind = default_int() if dtype is None else parse_dtype(dtype)
-    size, _, (mean,) = broadcast_params(shape, None, out_sharding, lam)
+    size, _, (mean,) = broadcast_params(shape, None, lam)
     small = jnp.isnan(mean) | (mean < 10)
     small_draws = _poisson_knuth(key, jnp.where(small, mean, 0), size)
     large_draws = _poisson_rejection(key, jnp.where(small, 1e5, mean))
@@ -126,7 +126,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
     >>> random.binomial(random.key(0), 5.0, 1.0).tolist()
     5.0
     """
-    size, kind, (count, chance) = broadcast_params(shape, dtype, None, n, p)
+    size, kind, (count, chance) = broadcast_params(shape, dtype, n, p)
     flipped = chance > 0.5
     q = jnp.where(flipped, 1 - chance, chance)
     invalid = ~(count >= 0) | ~(q >= 0)

@@ -29,7 +29,6 @@ from fnx.random.uniform_samplers import (
     ShardingLike,
     broadcast_bounds,
     check_mode,
-    check_sharding,
     float_dtype,
     sampler_docs,
     uniform_between,
@@ -54,7 +53,6 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     >>> print(fnx.random.normal(fnx.random.key(0)))
     1.6226422
     """
-    check_sharding(out_sharding)
     if dtype is not None and (complex_type := convert.parse_dtype(dtype)).is_complex:
         re, im = (normal(part, shape, complex_type.real.np) * math.sqrt(0.5)
                   for part in split(key))
@@ -77,7 +75,6 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
     >>> bool((abs(x) < 2).all())
     True
     """
-    check_sharding(out_sharding)
     t = float_dtype(dtype)
     size = axes.broadcast_shapes(asarray(lower).shape, asarray(upper).shape) \
         if shape is None else axes.normalize_shape(shape)
@@ -120,7 +117,6 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
     >>> fnx.random.exponential(fnx.random.key(0), (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     t = float_dtype(dtype)
     u = Expr(build.to_compute(unit_uniform(single_key_words(key), axes.normalize_shape(shape),
                                            t).node))
@@ -137,7 +133,6 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
     >>> fnx.random.gumbel(fnx.random.key(0), (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     check_mode(mode)
     t, size = float_dtype(dtype), axes.normalize_shape(shape)
     return _to_dtype(-log(-log(uniform_between(single_key_words(key), _next_above(0, t, size),
@@ -154,7 +149,6 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     t, size = float_dtype(dtype), axes.normalize_shape(shape)
     u = uniform_between(single_key_words(key), _next_above(-1, t, size), 1.0)
     tail = log1p(-abs(u))
@@ -171,7 +165,6 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
     >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
     (2,)
     """
-    check_sharding(out_sharding)
     t, size = float_dtype(dtype), axes.normalize_shape(shape)
     u = uniform_between(single_key_words(key), _next_above(0, t, size), 1.0)
     return _to_dtype(log(u / (1 - u)), t)
@@ -196,7 +189,6 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeL
     >>> print(fnx.random.categorical(fnx.random.key(0), jnp.asarray([0.0, -jnp.inf])))
     0
     """
-    check_sharding(out_sharding)
     x = asarray(logits)
     at = axes.normalize_axis(axis, x.ndim)
     batch = x.shape[:at] + x.shape[at + 1:]

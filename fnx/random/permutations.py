@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fnx.core.array import arguments, array_operators, axes, convert
-from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.ir import build, dtypes
@@ -21,7 +21,7 @@ from fnx.lax.sorting import top_k
 from fnx.numpy import cumsum, log
 from fnx.random.inverse_cdf import gumbel
 from fnx.random.keys import Words, random_uint32, single_key_words, split_words
-from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform
+from fnx.random.uniform_samplers import ShardingLike, public_sampler, randint, uniform
 
 histograms = lazy_import("fnx.numpy.histograms")
 sorting = lazy_import("fnx.numpy.sorting")
@@ -29,7 +29,7 @@ sorting = lazy_import("fnx.numpy.sorting")
 __all__ = ["choice", "permutation"]
 
 
-@public_api
+@public_sampler
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
                 out_sharding: ShardingLike = None) -> Array:
     """Permute an array randomly along an axis; for an int n, permute 0..n-1.
@@ -42,7 +42,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
         axis: the axis to permute.
         independent: whether each vector along the axis gets a permutation of its own, rather than
             all the same.
-        out_sharding: accepted for compatibility with JAX; there is only one device.
+        out_sharding: None, or the sharding of the result.
 
     Returns:
         An Array of the shape and dtype of x, or int32 of shape (n,).
@@ -57,7 +57,6 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     >>> fnx.random.permutation(fnx.random.key(0), 4)
     Array([0, 1, 3, 2], dtype=int32)
     """
-    check_sharding(out_sharding)
     words = single_key_words(key)
     if isinstance(x, (int, np.integer, Dim)):
         n = arguments.check_int("x", x)
@@ -91,7 +90,7 @@ def _shuffle(words: Words, x: UOp, axis: int) -> UOp:
     return x
 
 
-@public_api
+@public_sampler
 def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
            p: ArrayLike | None = None, axis: int = 0,
            mode: Literal["high", "low"] | None = None) -> Array:

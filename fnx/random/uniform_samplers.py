@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from fnx.core.array import arguments, array_operators, axes, convert
-from fnx.core.array.api_boundary import asarray, dtype_and_weak
+from fnx.core.array.api_boundary import (
+    asarray,
+    dtype_and_weak,
+    public_api,
+    takes_out_sharding,
+)
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
@@ -16,7 +22,7 @@ from fnx.core.ir import build, dtypes, expr
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.ops import Shape
-from fnx.core.support.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
+from fnx.core.support.errors import DTypeError, NotBuiltError, ShapeError
 from fnx.core.support.process import lazy_import
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import (
@@ -33,6 +39,12 @@ sharding = lazy_import("fnx.sharding")
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
+
+def public_sampler(f: Callable[..., Array]) -> Callable[..., Array]:
+    """Decorate a sampler: public, and its results have its ``out_sharding``."""
+    return public_api(takes_out_sharding(f))
+
+
 ShardingLike: TypeAlias = Any  # NamedSharding, PartitionSpec or None
 DrawMode: TypeAlias = Literal["low", "high"] | None
 
@@ -46,16 +58,8 @@ sampler_docs = DocTemplate(
     maxval="the upper bound; broadcasts to the shape.",
     lower="the lower bound, in standard deviations.",
     upper="the upper bound, in standard deviations.",
-    out_sharding="accepted for compatibility with JAX; there is only one device.",
-    returns="An Array.", imports="fnx.random", raises=(ONE_KEY, _NO_FLOAT))
-
-
-def check_sharding(out_sharding: ShardingLike) -> None:
-    """Check ``out_sharding``, which has no effect, as there is one device."""
-    if out_sharding is not None and not isinstance(
-            out_sharding, sharding.NamedSharding | sharding.PartitionSpec):
-        raise ArgumentError(f"expected a NamedSharding, a PartitionSpec or None as "
-                            f"out_sharding, got {out_sharding!r}", hint="leave it out")
+    out_sharding="None, or the sharding of the result; the numbers do not depend on it.",
+    returns="An Array.", imports="fnx.random", raises=(ONE_KEY, _NO_FLOAT), wrap=public_sampler)
 
 
 @sampler_docs(
@@ -68,7 +72,6 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, 
     >>> fnx.random.bits(fnx.random.key(0), (1,))
     Array([4070199207], dtype=uint32)
     """
-    check_sharding(out_sharding)
     t = dtypes.default_width(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
     if t.kind != "uint" or t.bits < 8:
         raise DTypeError(f"bits: expected an unsigned dtype of 8 bits or more, got {t}",
@@ -123,7 +126,6 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
     >>> print(fnx.random.uniform(fnx.random.key(0)))
     0.947667
     """
-    check_sharding(out_sharding)
     t, size = float_dtype(dtype), axes.normalize_shape(shape)
     low, high = broadcast_bounds((minval, maxval), t, size)
     return Array(build.cast(uniform_between(single_key_words(key), low, high).node, t))
@@ -141,7 +143,6 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
     >>> fnx.random.randint(fnx.random.key(0), (3,), 0, 10)
     Array([9, 0, 2], dtype=int32)
     """
-    check_sharding(out_sharding)
     t = convert.default_int() if dtype is None else dtypes.as_dtype(dtype)
     if not t.is_integer or t.bits < 8:
         raise DTypeError(f"randint: expected an integer dtype of 8 bits or more, got {t}",
@@ -207,7 +208,6 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     >>> fnx.random.bernoulli(fnx.random.key(0), 0.5, (3,))
     Array([False, False,  True], dtype=bool)
     """
-    check_sharding(out_sharding)
     x = as_operand(p)
     t, _ = dtype_and_weak(x)
     if not t.is_float:
@@ -227,7 +227,6 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = 
     >>> fnx.random.rademacher(fnx.random.key(0), (3,))
     Array([-1, -1,  1], dtype=int32)
     """
-    check_sharding(out_sharding)
     t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
     return array_operators.astype(2 * bernoulli(key, 0.5,
                                                 axes.normalize_shape(shape)).astype(int) - 1,

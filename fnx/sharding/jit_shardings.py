@@ -10,7 +10,7 @@ from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.placement import placement_of
 from fnx.core.scope import scope
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, MeshError
 from fnx.sharding.constraints import move, targets_of, with_shardings
 from fnx.sharding.mesh import get_mesh
 from fnx.sharding.named_sharding import PartitionSpec, Sharding, resolve
@@ -72,6 +72,12 @@ def sharded_jit(in_shardings: Any, out_shardings: Any, f: Callable[..., Any],
 
     resolved = [resolve(s, current) for s in tree.leaves((in_shardings, out_shardings), is_target)
                 if is_target(s) and s is not None]
+    if current.empty and any(isinstance(s, PartitionSpec) for s in
+                             tree.leaves((in_shardings, out_shardings), is_target)):
+        raise MeshError("jit: expected a mesh for the PartitionSpecs of in_shardings and "
+                        "out_shardings, none is set",
+                        hint="pass fnx.NamedSharding(mesh, spec), or enter "
+                             "`with fnx.set_mesh(mesh):`")
     if all(s is None or s.num_devices == 1 for s in resolved):
         return Jitted(f, static, *options)
 

@@ -177,6 +177,20 @@ class Mesh(AbstractMesh):
         rank = communicator.of_process().rank
         return [d for d in self.devices.flat if d.process_index == rank]
 
+    @property
+    def is_multi_process(self) -> bool:
+        """Whether it has devices of several processes."""
+        return len({d.process_index for d in self.devices.flat}) > 1
+
+    @property
+    def local_mesh(self) -> Mesh:
+        """The mesh of its devices of this process, with the same axes."""
+        here = np.array([d in self.local_devices for d in self.devices.flat], bool)
+        index = np.argwhere(here.reshape(self.devices.shape))
+        part = tuple([slice(int(low), int(high) + 1) for low, high in
+                      zip(index.min(0), index.max(0))])
+        return Mesh(self.devices[part], self.axis_names, self.axis_types)
+
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and isinstance(other, Mesh) and \
             list(self.devices.flat) == list(other.devices.flat)

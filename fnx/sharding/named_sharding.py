@@ -53,6 +53,9 @@ class PartitionSpec(tuple[Any, ...]):
     def __repr__(self) -> str:
         return f"P({', '.join(map(repr, self))})"
 
+    def __add__(self, other: Any) -> PartitionSpec:
+        return PartitionSpec(*self, *other)
+
 
 def partitions_of(spec: Sequence[Any], ndim: int) -> Partitions:
     """Return the mesh axes of each of ``ndim`` axes of an array."""
@@ -70,6 +73,10 @@ class Sharding:
     """
 
     memory_kind: str | None = None
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """Return the sharding; memory is of one kind."""
+        return self
 
     def __getattr__(self, name: str) -> Any:
         """Raise. JAX itself, given an array of fnx, asks its sharding for private attributes."""

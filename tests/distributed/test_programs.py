@@ -132,7 +132,9 @@ np.testing.assert_array_equal(whole[::2, 0], np.arange(n))
 y = fnx.make_array_from_callback((2 * n, 3), at("d"), lambda index: whole[index])
 z = fnx.make_array_from_single_device_arrays((2 * n, 3), at("d"), [jnp.full((2, 3), float(me))])
 assert float(abs(x - y).sum() + abs(x - z).sum()) == 0  # eager
-for like in jnp.copy(x), jnp.zeros_like(x), x.at[0].set(0), jnp.sort(x, 1):
+drawn = fnx.random.normal(fnx.random.key(0), (2 * n, 3), out_sharding=at("d"))
+for like in (drawn, jnp.zeros((2 * n, 3), device=at("d")), jnp.copy(x), jnp.zeros_like(x),
+             x.at[0].set(0), jnp.sort(x, 1)):
     assert like.sharding.is_equivalent_to(x.sharding, 2) and like.shape == x.shape
     assert [part.data.shape for part in like.addressable_shards] == [(2, 3)]
 np.testing.assert_array_equal(utils.process_allgather(jnp.copy(x)), whole)

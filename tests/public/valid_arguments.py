@@ -8,7 +8,7 @@ import numpy as np
 
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.sharding import PartitionSpec
+from fnx.sharding import NamedSharding, PartitionSpec, make_mesh
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 SQUARE = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
@@ -28,7 +28,8 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
     "fnx.numpy.bitwise_count": {"x": WHOLE}, "fnx.numpy.gcd": {"x1": WHOLE, "x2": WHOLE},
     "fnx.numpy.lcm": {"x1": WHOLE, "x2": WHOLE}, "fnx.numpy.ldexp": {"x2": WHOLE},
     "fnx.numpy.diag_indices_from": {"arr": SQUARE}, "fnx.numpy.dsplit": {"ary": X[None]},
-    "fnx.lax.with_sharding_constraint": {"shardings": PartitionSpec(None)},
+    "fnx.lax.with_sharding_constraint": {
+        "shardings": NamedSharding(make_mesh((1,), ("a",)), PartitionSpec(None))},
     "fnx.numpy.delete": {"axis": None}, "fnx.numpy.insert": {"values": 1.0},
     "fnx.numpy.put_along_axis": {"arr": SQUARE, "indices": WHOLE[None], "values": 1.0, "axis": 0,
                                  "inplace": False},

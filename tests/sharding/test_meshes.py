@@ -15,7 +15,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import NamedSharding, P, lax
-from fnx.core.support.errors import ArgumentError, PlacementError, ShapeError
+from fnx.core.support.errors import ArgumentError, MeshError, PlacementError, ShapeError
 from fnx.sharding import AbstractMesh, Mesh, SingleDeviceSharding
 from fnx.sharding.mesh import create_device_mesh
 
@@ -109,6 +109,44 @@ def test_a_sharded_array_computes_as_a_whole_one(mesh: Mesh) -> None:
         assert (x * 2).devices() == set(fnx.devices())
 
 
+ON_A_DEVICE: dict[str, Callable[..., Any]] = {
+    "zeros": lambda **to: jnp.zeros((8, 4), **to), "arange": lambda **to: jnp.arange(8, **to),
+    "array": lambda **to: jnp.array(X, **to), "like": lambda **to: jnp.ones_like(X, **to),
+    "asarray": lambda **to: jnp.asarray(X, **to), "full": lambda **to: jnp.full(8, 2.0, **to)}
+WITH_A_SHARDING: dict[str, Callable[..., Any]] = {
+    "zeros": lambda **to: jnp.zeros((8, 4), **to), "product": lambda **to: jnp.matmul(X, X.T, **to),
+    "einsum": lambda **to: jnp.einsum("ij,kj->ik", X, X, **to),
+    "normal": lambda **to: fnx.random.normal(fnx.random.key(0), (8, 2), **to),
+    "gamma": lambda **to: fnx.random.gamma(fnx.random.key(0), 2.0, (8,), **to),
+    "permutation": lambda **to: fnx.random.permutation(fnx.random.key(0), 8, **to)}
+
+
+@pytest.mark.cases(4)
+@pytest.mark.parametrize(("name", "keyword"), [
+    *[(name, "device") for name in ON_A_DEVICE], *[(name, "out_sharding")
+                                                   for name in WITH_A_SHARDING]])
+def test_results_are_where_keywords_place_them(name: str, keyword: str, mesh: Mesh) -> None:
+    f = (ON_A_DEVICE if keyword == "device" else WITH_A_SHARDING)[name]
+    sharding = NamedSharding(mesh, P("a"))
+    with fnx.set_mesh(mesh):
+        placed = [f(**{keyword: sharding}), f(**{keyword: P("a")}),
+                  fnx.jit(lambda: f(**{keyword: sharding}))()]
+    for x in placed:
+        assert x.sharding == sharding, x.sharding
+        np.testing.assert_allclose(x, f(), rtol=1e-6)
+    if keyword == "device":
+        assert f(device=fnx.devices()[3]).device is fnx.devices()[3]
+    with pytest.raises(MeshError, match="(?s)expected a mesh for P.*set_mesh"):
+        f(**{keyword: P("a")})
+
+
+def test_what_jax_names_of_meshes_and_specs(mesh: Mesh) -> None:
+    assert not mesh.is_multi_process and mesh.local_mesh == mesh
+    spec = P("a") + P(None)
+    assert type(spec) is P and spec == P("a", None)
+    assert NamedSharding(mesh, spec).with_memory_kind("device").spec == spec
+
+
 X8, X6 = jnp.ones(8), jnp.ones((6, 4))
 BAD: dict[str, tuple[Callable[[Mesh], Any], type[Exception], str, str]] = {
     "a device twice": (lambda m: Mesh([fnx.devices()[0]] * 2, "x"), ArgumentError, "cpu:0 twice",
@@ -133,6 +171,10 @@ BAD: dict[str, tuple[Callable[[Mesh], Any], type[Exception], str, str]] = {
                      "at least 2 axes", "shorten"),
     "a mesh without devices": (lambda m: fnx.device_put(
         X8, NamedSharding(m.abstract_mesh, P("a"))).addressable_shards[9], IndexError, "", ""),
+    "a spec without a mesh": (lambda m: fnx.device_put(X8, P("a")), MeshError,
+                              "a mesh for P", "set_mesh"),
+    "specs of jit without a mesh": (lambda m: fnx.jit(lambda x: x, in_shardings=P("a"))(X8),
+                                    MeshError, "in_shardings", "set_mesh"),
     "other devices": (lambda m: fnx.device_put(X8, NamedSharding(m, P("a"))) + fnx.device_put(
         X8, fnx.devices()[3]), PlacementError, "cpu:0,1,2,3,4,5,6,7 .* cpu:3", "device_put"),
     "other devices in jit": (lambda m: fnx.jit(jnp.add)(

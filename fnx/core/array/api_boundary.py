@@ -16,12 +16,13 @@ import numpy as np
 
 from fnx.core.array import convert, placement, tree
 from fnx.core.array.arguments import check_annotated
-from fnx.core.array.array import Array, from_numpy, from_storage
+from fnx.core.array.array import Array, from_numpy, from_storage, placed_result
 from fnx.core.array.call_validation import (
     adapt_call,
     explain_misplaced,
     explain_type_error,
     fits_signature,
+    placement_target,
     signature_error,
 )
 from fnx.core.array.eager_cache import CacheMiss, cached_dispatch, public_functions
@@ -205,6 +206,18 @@ def _check_placement(call: Callable[..., Any], args: tuple[Any, ...],
         raise
 
 
+def takes_out_sharding(f: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function, which ignores its keyword ``out_sharding``: its results have it."""
+    checked = check_annotated(f)
+
+    @functools.wraps(f)
+    def placed(*args: P.args, **kwargs: P.kwargs) -> R:
+        target = kwargs.pop("out_sharding", None)
+        return checked(*args, **kwargs) if target is None else \
+            cast(R, placed_result(checked, args, kwargs, target))
+    return placed
+
+
 def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     """Decorate a function of the public API: record the user's line, evaluate eager results.
 
@@ -252,6 +265,8 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
                 if adapted is None:
                     raise signature_error(call, args, kwargs) from None
                 current_loc.loc = None
+                if (target := placement_target(call, kwargs)) is not None:
+                    return cast(R, placed_result(retry, *adapted, target))
                 return retry(*adapted[0], **adapted[1])
             if (explained := explain_type_error(call, args, kwargs, error)) is not None:
                 raise explained from None

@@ -19,12 +19,12 @@ from fnx.core.array.array_base import ArrayBase
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike, default_int
 from fnx.core.array.device_mixin import ArrayDeviceMixin
-from fnx.core.array.placement import placement_of
+from fnx.core.array.placement import Placement, placement_of
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op, Shape
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.rewriting import dimensions
 from fnx.core.scope import scope, storage
 from fnx.core.support.errors import MutationError, set_missing_names
@@ -207,14 +207,18 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
     def _is_readable(self) -> bool:
         return self.is_fully_addressable or self.is_fully_replicated
 
-    def _part(self, index: tuple[slice, ...]) -> Array:
-        """Return a part of the block of this process of an array over several."""
+    def _part(self, index: tuple[slice, ...], device: Any = None) -> Array:
+        """Return a part of the block of this process, on a device."""
         block = self.sharding._block(self._shape)
         data = self._storage.view(self._dtype.np, tuple([s.stop - s.start for s in block]))
         ends = [s.indices(n)[:2] for s, n in zip(index, self._shape)]
         part = data[tuple([slice(max(start - b.start, 0), min(stop, b.stop) - b.start)
                            for (start, stop), b in zip(ends, block)])]
-        return from_storage(storage.put(part), part.shape, self._dtype, self.weak)
+        memory = storage.put(part)
+        if device is not None:
+            memory.placed = Placement(device.platform, current_loc.loc, (device.id,),
+                                      _METHODS["_single_device"](device))
+        return from_storage(memory, part.shape, self._dtype, self.weak)
 
     # ---- text, copies
 
@@ -419,6 +423,12 @@ dimensions.set_as_array(_dimension_as_array)
 def sharding_on(device: str) -> Any:
     """Return the sharding of arrays on a device."""
     return _METHODS["_sharding_on"](device)
+
+
+def placed_result(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any],
+                  target: Any) -> Any:
+    """Return the result of a call on a device, or with a sharding."""
+    return _METHODS["_placed_result"](f, args, kwargs, target)
 
 
 def unsharded(ndim: int) -> Any:

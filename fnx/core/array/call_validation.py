@@ -31,7 +31,7 @@ R = TypeVar("R")
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-# Keywords of JAX that say where results are placed: meaningless with one device.
+# Keywords of JAX that say where results are placed.
 PLACEMENT_KWARGS = frozenset({"out_sharding", "sharding", "device"})
 # Keywords of JAX that have no effect or are not implemented there, too: None is accepted.
 NONE_KWARGS = frozenset({"accuracy", "out", "out_dtype", "where"})
@@ -41,8 +41,9 @@ def adapt_call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
                ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Adapt a call of f, which rejected it, if it is one of JAX's that means the same here.
 
-    Keywords that only place a result, or are None and have no effect, are dropped; positional-only
-    parameters that are given by name (``lax.exp(x=1.0)``) are passed by position.
+    Keywords that only place a result (see ``placement_target``), or are None and have no effect,
+    are dropped; positional-only parameters that are given by name (``lax.exp(x=1.0)``) are passed
+    by position.
 
     Args:
         f: a public function.
@@ -64,6 +65,17 @@ def adapt_call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
     adapted = (*args, *[remaining.pop(name) for name in named]), remaining
     changed = named or len(remaining) < len(kwargs)
     return adapted if changed and fits_signature(f, *adapted) else None
+
+
+def placement_target(f: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return where keywords that f lacks place its results; None: anywhere.
+
+    >>> placement_target(len, {"device": None, "out_sharding": 3, "axis": 1})
+    3
+    """
+    parameters = inspect.signature(f).parameters
+    return next((v for k, v in kwargs.items() if k in PLACEMENT_KWARGS and k not in parameters and
+                 not (v is None or isinstance(v, str))), None)
 
 
 def _is_ignored(keyword: str, value: Any) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fnx.core.array import arguments
 from fnx.core.array.placement import placement_of
+from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.record import Record
 
@@ -37,7 +38,9 @@ class Shard(Record):
             is_here = self.device in self.array.sharding.addressable_devices
             return self.array._part(self.index) if is_here else None
         is_whole = len(self.array.devices()) == 1
-        return self.array if is_whole else self.array[self.index].to_device(self.device)
+        if is_whole or self.device.platform != config.device:
+            return self.array if is_whole else self.array[self.index].to_device(self.device)
+        return self.array._part(self.index, self.device)
 
 
 class _ArrayProtocol(Protocol):
