@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
@@ -20,7 +20,7 @@ ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT_
            -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE"}
 
 # Constants of the standard's headers.
-ALL_DEVICES, _IS_GPU, TYPE, NAME, EXTENSIONS = 0xFFFFFFFF, 1 << 2, 0x1000, 0x102B, 0x1030
+ALL_DEVICES, _IS_GPU, TYPE, NAME, _EXTENSIONS = 0xFFFFFFFF, 1 << 2, 0x1000, 0x102B, 0x1060
 FP32, _FP64, _DENORMAL, CORRECT_DIVIDE = 0x101B, 0x1032, 1 << 0, 1 << 7
 
 _P, _U, _S = c_void_p, c_uint, c_size_t
@@ -54,14 +54,70 @@ _CREATE_FUNCTIONS = {
     "clCreateKernel": (_P, c_char_p, _P),
     "clEnqueueMapBuffer": (_P, _P, _U, c_uint64, _S, _S, _U, _P, _P, _P),
 }
-# Functions of cl_khr_command_buffer.
+# Functions of cl_khr_command_buffer and cl_khr_command_buffer_mutable_dispatch.
 _STATUS_FUNCTIONS_KHR = {
     "clFinalizeCommandBufferKHR": (_P,),
     "clReleaseCommandBufferKHR": (_P,),
     "clEnqueueCommandBufferKHR": (_U, _P, _P, _U, _P, _P),
     "clCommandNDRangeKernelKHR": (_P, _P, _P, _P, _U, _P, _P, _P, _U, _P, _P, _P),
+    "clUpdateMutableCommandsKHR": (_P, _U, _P, _P),
 }
 _CREATE_FUNCTIONS_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
+
+
+# Command buffers whose arguments are updated, also while they run. Before this version the function
+# for updates had another signature (api/cl_khr_command_buffer_mutable_dispatch.asciidoc of the
+# specification, "Version History").
+_MUTABLE_DISPATCH, _MIN_VERSION = b"cl_khr_command_buffer_mutable_dispatch", (0, 9, 2)
+_BUFFER_CAPABILITIES, _SIMULTANEOUS_USE = 0x12A9, 1 << 2
+_MUTABLE_CAPABILITIES, _ARGUMENTS = 0x12B0, 1 << 3
+_DISPATCH_CONFIG = 0  # the type of a structure for updates
+
+
+class _Extension(ctypes.Structure):
+    """cl_name_version of CL/cl.h."""
+
+    _fields_ = (("version", _U), ("name", ctypes.c_char * 64))
+
+    @property
+    def number(self) -> tuple[int, int, int]:
+        """The version: major, minor, patch."""
+        return self.version >> 22, self.version >> 12 & 0x3FF, self.version & 0xFFF
+
+
+class _Argument(ctypes.Structure):
+    """cl_mutable_dispatch_arg_khr of CL/cl_ext.h."""
+
+    _fields_ = (("arg_index", _U), ("arg_size", _S), ("arg_value", _P))
+
+
+class _Config(ctypes.Structure):
+    """cl_mutable_dispatch_config_khr of CL/cl_ext.h."""
+
+    _fields_ = (("command", _P), ("num_args", _U), ("num_svm_args", _U), ("num_exec_infos", _U),
+                ("work_dim", _U), ("arg_list", _P), ("arg_svm_list", _P), ("exec_info_list", _P),
+                ("global_work_offset", _P), ("global_work_size", _P), ("local_work_size", _P))
+
+
+class CommandUpdates:
+    """Updates of the memory of commands, for clUpdateMutableCommandsKHR.
+
+    Args:
+        commands: of each command, its handle, and arguments with the address of their value.
+
+    Attributes:
+        arguments: of the function, after the command buffer.
+    """
+
+    def __init__(self, commands: Sequence[tuple[int, Sequence[tuple[int, int]]]]) -> None:
+        lists = [(_Argument * len(values))(*[_Argument(i, 8, address) for i, address in values])
+                 for _, values in commands]
+        configs = [_Config(handle, len(values), arg_list=ctypes.addressof(values))
+                   for (handle, _), values in zip(commands, lists)]
+        types = (_U * len(configs))(*[_DISPATCH_CONFIG] * len(configs))
+        pointers = (_P * len(configs))(*map(ctypes.addressof, configs))
+        self.arguments = len(configs), ctypes.addressof(types), ctypes.addressof(pointers)
+        self._structures = lists, configs, types, pointers
 
 
 class OpenClError(DeviceError):
@@ -114,7 +170,7 @@ def load_functions(library: Any) -> OpenClFunctions:
 
 
 def load_khr_functions(library: Any, platform: int) -> OpenClFunctions | None:
-    """Return the functions of cl_khr_command_buffer, or None if the platform lacks them."""
+    """Return the functions of command buffers, or None if the platform lacks one of them."""
     address = library.clGetExtensionFunctionAddressForPlatform
     address.restype, address.argtypes = c_void_p, (_P, c_char_p)
 
@@ -188,6 +244,23 @@ class OpenClDevices:
         value = c_uint64()
         self.cl.clGetDeviceInfo(device or self.device, param, 8, byref(value), None)
         return value.value
+
+    def _updates_commands(self) -> bool:
+        """Whether the device says that arguments of command buffers can be updated, also of those
+        that run.
+        """
+        extensions = (_Extension * 512)()
+        nbytes = c_size_t()
+        try:
+            self.cl.clGetDeviceInfo(self.device, _EXTENSIONS, ctypes.sizeof(extensions), extensions,
+                                    byref(nbytes))
+            versions = {e.name: e.number for e in extensions[:nbytes.value
+                                                             // ctypes.sizeof(_Extension)]}
+            return versions.get(_MUTABLE_DISPATCH, (0, 0, 0)) >= _MIN_VERSION and bool(
+                self._query_int(_BUFFER_CAPABILITIES) & _SIMULTANEOUS_USE
+                and self._query_int(_MUTABLE_CAPABILITIES) & _ARGUMENTS)
+        except OpenClError:  # a device of OpenCL 1 or 2
+            return False
 
     def _text(self, param: int, device: int | None = None) -> str:
         buffer = ctypes.create_string_buffer(8192)

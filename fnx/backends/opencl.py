@@ -2,6 +2,8 @@
 
 One context and two in-order queues, of kernels and of long copies, of the first device that
 supports float64 (a GPU before a CPU).
+A call enqueues the command buffer of its kernels, after an update of the arguments that changed, if
+the driver can do that (cl_khr_command_buffer_mutable_dispatch); if not, each kernel.
 Programs are built from source. Arithmetic matches the host: products and sums are not contracted,
 divisions and square roots are rounded correctly, subnormal numbers are kept.
 """
@@ -16,7 +18,7 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from fnx.backends.device.profiling import SignalProfiler
-from fnx.backends.gpu.call_list import CallList
+from fnx.backends.gpu.call_list import CallList, CallRunner
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.driver_probe import probe_driver
@@ -24,10 +26,10 @@ from fnx.backends.gpu.in_order_driver import EventDriver
 from fnx.backends.libopencl import (
     CORRECT_DIVIDE,
     ERRORS,
-    EXTENSIONS,
     FP32,
     NAME,
     TYPE,
+    CommandUpdates,
     OpenClDevices,
     OpenClError,
     load_functions,
@@ -35,6 +37,7 @@ from fnx.backends.libopencl import (
     load_library,
     make_error,
 )
+from fnx.core.support import errors
 from fnx.core.support.errors import DeviceError
 from fnx.core.support.kernel_interface import ABORT_FLAG
 from fnx.core.support.record import Record
@@ -48,9 +51,10 @@ _IS_PROCESSOR, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 1 << 1, 0x1004, 0x101F, 0x
 _BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
 _TIMED, _QUEUED, _START, _END = 1 << 1, 0x1280, 0x1282, 0x1283  # times of events
 _NO_MEMORY = (-4, -5, -6)
-_FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
+_FLAGS, _SIMULTANEOUS_USE, _MUTABLE = 0x1293, 1 << 0, 1 << 1  # of command buffers
+_UPDATABLE, _ARGUMENTS = 0x12B1, 1 << 3  # fields of a command that are updated
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
-MIN_RECORDED = 8  # launches; fewer are as fast when queued one by one
+_said: dict[Any, Any] = {}  # the registry of the module warnings: what was said once
 
 
 class OpenClKernel(Record):
@@ -64,19 +68,22 @@ class OpenClKernel(Record):
     ends: bool
 
 
-class OpenClRecord(Record):
-    """A command buffer, the kernels whose arguments it reads, and their memory."""
+class OpenClLaunches:
+    """Linked launches.
 
-    handle: int
-    kernels: tuple[int, ...]
-    memory: frozenset[int]
+    Attributes:
+        launches, numbers: what was linked.
+        calls: the calls of a launch.
+        kernels: the kernels with their arguments.
+        commands: the command buffer; 0: there is none.
+        updates: the structures that the calls refer to.
+    """
 
-
-class OpenClLaunches(Record):
-    """Linked launches: their calls, and the kernels with their arguments."""
-
-    calls: CallList
-    kernels: tuple[int, ...]
+    def __init__(self, launches: Sequence[QueuedLaunch], numbers: int, runner: CallRunner) -> None:
+        self.launches, self.numbers = launches, numbers
+        self.calls = CallList(runner, sum([len(k.buffers) + 2 for k in launches]), numbers)
+        self.kernels: list[int] = []
+        self.commands, self.updates = 0, list[Any]()
 
 
 class OpenClDriver(OpenClDevices, EventDriver):
@@ -94,10 +101,9 @@ class OpenClDriver(OpenClDevices, EventDriver):
         library = load_library()
         self.cl = load_functions(library)
         self.platform, self.device = self._select_device()
-        has_command_buffers = b"cl_khr_command_buffer" in self._text(EXTENSIONS).encode().split()
         self.recording = load_khr_functions(library, self.platform) \
-            if has_command_buffers else None
-        self.min_recorded = 0 if self.recording is None else MIN_RECORDED
+            if self._updates_commands() else None
+        self._records = self.recording is not None
         self.context = self.cl.clCreateContext(None, 1, (c_void_p * 1)(self.device), None, None)
         self.queue, self.copy_queue = [
             self.cl.clCreateCommandQueue(self.context, self.device, 0) for _ in range(2)]
@@ -222,76 +228,108 @@ class OpenClDriver(OpenClDevices, EventDriver):
         return kernel.handle
 
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> OpenClLaunches:
+        """List the calls of a launch."""
+        linked = OpenClLaunches(launches, numbers, self.runner)
+        if self._records and launches:
+            try:
+                self._link_commands(linked)
+                return linked
+            except OpenClError as error:
+                self.unlink(linked)
+                self._stop_recording(error)
+                linked = OpenClLaunches(launches, numbers, self.runner)
+        self._link_kernels(linked)
+        return linked
+
+    def _link_kernels(self, linked: OpenClLaunches) -> None:
         """List the calls that set the memory of each kernel if it changed, and enqueue it."""
-        calls = CallList(self.runner, sum([len(launch.buffers) + 2 for launch in launches]),
-                         numbers)
-        set_argument, enqueue, flush = [self.cl.addresses[name] for name in (
-            "clSetKernelArg", "clEnqueueNDRangeKernel", "clFlush")]
-        kernels = tuple([self._copy_kernel(launch, False) for launch in launches])
-        for kernel, launch in zip(kernels, launches):
+        calls = linked.calls
+        set_argument, enqueue = [self.cl.addresses[name] for name in (
+            "clSetKernelArg", "clEnqueueNDRangeKernel")]
+        for launch in linked.launches:
+            kernel = self._copy_kernel(launch, False)
+            linked.kernels.append(kernel)
             for i, (number, _) in enumerate(launch.buffers):
                 calls.call("clSetKernelArg", set_argument, kernel, 2 * i, 8, calls.store(number),
                            if_changed=True)
             calls.call("clEnqueueNDRangeKernel", enqueue, self.queue, kernel, 1, 0,
                        calls.word(launch.groups * launch.threads), calls.word(launch.threads),
                        0, 0, 0)
-        calls.call("clFlush", flush, self.queue)
-        return OpenClLaunches(calls, kernels)
+        calls.call("clFlush", self.cl.addresses["clFlush"], self.queue)
+
+    def _link_commands(self, linked: OpenClLaunches) -> None:
+        """Record a command buffer, and list the calls that update its arguments and enqueue it."""
+        recording, calls, handles = self.recording, linked.calls, list[int]()
+        assert recording is not None
+        linked.commands = recording.clCreateCommandBufferKHR(1, (c_void_p * 1)(self.queue), (
+            c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE | _MUTABLE, 0))
+        previous = None
+        for launch in linked.launches:
+            # memory of the first call replaces this one, as all arguments must have a value
+            linked.kernels.append(self._copy_kernel(launch.replace(buffers=tuple(
+                [(self._abort_memory, offset) for _, offset in launch.buffers])), True))
+            sync_point, handle = c_uint(), c_void_p()
+            recording.clCommandNDRangeKernelKHR(
+                linked.commands, None, (c_uint64 * 3)(_UPDATABLE, _ARGUMENTS, 0),
+                linked.kernels[-1], 1, None, byref(c_size_t(launch.groups * launch.threads)),
+                byref(c_size_t(launch.threads)), 0 if previous is None else 1,
+                None if previous is None else byref(previous), byref(sync_point), byref(handle))
+            previous = sync_point
+            handles.append(handle.value or 0)
+        recording.clFinalizeCommandBufferKHR(linked.commands)
+        updates = CommandUpdates([(handle, [(2 * i, calls.store(number)) for i, (number, _)
+                                            in enumerate(launch.buffers)])
+                                  for handle, launch in zip(handles, linked.launches)])
+        linked.updates.append(updates)
+        calls.call("clUpdateMutableCommandsKHR",
+                   recording.addresses["clUpdateMutableCommandsKHR"], linked.commands,
+                   *updates.arguments, if_changed=True)
+        calls.call("clEnqueueCommandBufferKHR", recording.addresses["clEnqueueCommandBufferKHR"],
+                   0, 0, linked.commands, 0, 0, 0)
+        calls.call("clFlush", self.cl.addresses["clFlush"], self.queue)
+
+    def _stop_recording(self, error: OpenClError) -> None:
+        """Enqueue kernels one by one from now on: the driver failed at what it says that it can do.
+        """
+        if not self._records:
+            return
+        self._records = False
+        errors.warn(f"opencl: {self.kind} reports cl_khr_command_buffer_mutable_dispatch, and it "
+                    f"fails ({error.message}), so kernels are enqueued one by one", UserWarning,
+                    ("fnx", 0), _said)
 
     def launch(self, linked: OpenClLaunches, memory: list[int]) -> None:
-        """Run the calls."""
-        self.enqueues += len(linked.kernels)
+        """Run the calls. If a command buffer fails, none of its kernels was enqueued."""
         with self._lock:
             self._flush()
             if self._order.is_open:
                 self._order.before_compute(memory, self._wait_for_copies)
             failed = linked.calls.run(memory, self._freed)
+            if failed is not None and linked.commands:
+                linked.calls = self._replace_commands(linked, make_error(*failed))
+                failed = linked.calls.run(memory, self._freed)
+            self.enqueues += 1 if linked.commands else len(linked.kernels)
         if failed is not None:
             raise make_error(*failed)
 
+    def _replace_commands(self, linked: OpenClLaunches, error: OpenClError) -> CallList:
+        """Release a command buffer that failed; return calls that enqueue its kernels."""
+        self.unlink(linked)
+        self._stop_recording(error)
+        kernels = OpenClLaunches(linked.launches, linked.numbers, self.runner)
+        self._link_kernels(kernels)
+        linked.kernels, linked.commands = kernels.kernels, 0
+        return kernels.calls
+
     def unlink(self, linked: OpenClLaunches) -> None:
-        """Release the kernels; the driver waits for queued work that uses them."""
-        for kernel in linked.kernels:
-            self.cl.clReleaseKernel(kernel)
-
-    def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord:
-        """Record a command buffer in which each launch depends on the previous one.
-
-        Each launch has a kernel object of its own: PoCL 3.1 reads arguments at replay, and so would
-        see only the last ones that were set.
+        """Release the command buffer once it has run, and the kernels; the driver waits for queued
+        work that uses these.
         """
-        assert self.recording is not None
-        command_buffer: int = self.recording.clCreateCommandBufferKHR(
-            1, (c_void_p * 1)(self.queue), (c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0))
-        previous, kernels = None, []
-        for launch in launches:
-            kernels.append(self._copy_kernel(launch, True))
-            sync_point = c_uint()
-            self.recording.clCommandNDRangeKernelKHR(
-                command_buffer, None, None, kernels[-1], 1, None,
-                byref(c_size_t(launch.groups * launch.threads)), byref(c_size_t(launch.threads)),
-                0 if previous is None else 1, None if previous is None else byref(previous),
-                byref(sync_point), None)
-            previous = sync_point
-        self.recording.clFinalizeCommandBufferKHR(command_buffer)
-        return OpenClRecord(command_buffer, tuple(kernels), frozenset(
-            [memory for launch in launches for memory, _ in launch.buffers]))
-
-    def replay(self, recorded: OpenClRecord) -> None:
-        """Enqueue the command buffer in one call."""
-        self.enqueues += 1
-        assert self.recording is not None
-        with self._lock:
-            self._flush()
-            self._before_kernels(recorded.memory)
-            self.recording.clEnqueueCommandBufferKHR(0, None, recorded.handle, 0, None, None)
-
-    def forget(self, recorded: OpenClRecord) -> None:
-        """Release the command buffer once it has run."""
-        assert self.recording is not None
-        self.wait(self.signal())
-        self.recording.clReleaseCommandBufferKHR(recorded.handle)
-        for kernel in recorded.kernels:
+        if linked.commands:
+            assert self.recording is not None
+            self.wait(self.signal())
+            self.recording.clReleaseCommandBufferKHR(linked.commands)
+        for kernel in linked.kernels:
             self.cl.clReleaseKernel(kernel)
 
     # ---- times

@@ -12,7 +12,6 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.gpu.driver import QueueDriver
-from fnx.backends.gpu.static_launches import MAX_RECORDS
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError
 from tests.devices.conftest import on_device_or_recording
@@ -95,37 +94,6 @@ def chain(x: Any) -> Any:
     for _ in range(5):
         x = jnp.cumsum(x[::-1]) * 0.5
     return x
-
-
-def test_the_least_recently_used_of_eight_records_goes(opencl: Any) -> None:
-    recording = opencl.driver.recording
-    if recording is None:
-        pytest.skip("the driver has no command buffers")
-    alive: list[int] = []
-    replayed: list[int] = []
-    make, end, run = (recording.calls[name] for name in (
-        "clCreateCommandBufferKHR", "clReleaseCommandBufferKHR", "clEnqueueCommandBufferKHR"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(recording.calls, "clCreateCommandBufferKHR",
-                      lambda *args: alive.append(make(*args)) or alive[-1])
-        patch.setitem(recording.calls, "clReleaseCommandBufferKHR",
-                      lambda handle: (handle in alive and alive.remove(handle)) or end(handle))
-        patch.setitem(recording.calls, "clEnqueueCommandBufferKHR",
-                      lambda *args: replayed.append(args[2]) or run(*args))
-        f = fnx.jit(chain)
-        xs = [jnp.asarray(np.full(5000, i, np.float32)) for i in range(MAX_RECORDS + 3)]
-        want = [np.asarray(f(x)) for x in xs]
-        for x in xs:
-            for _ in range(3):
-                f(x)
-        assert replayed and 0 < len(alive) <= MAX_RECORDS
-        last = list(alive)
-        for x, value in zip(xs[-MAX_RECORDS:], want[-MAX_RECORDS:]):  # these are cached
-            np.testing.assert_array_equal(np.asarray(f(x)), value)
-        assert alive == last
-        for x, value in zip(xs, want):
-            np.testing.assert_array_equal(np.asarray(f(x)), value)
-        assert len(alive) <= MAX_RECORDS
 
 
 def _child(device: Any, x: Any, y: Any, f: Any) -> None:

@@ -5,15 +5,14 @@ first command is queued. Then EXECs go to the driver in order; what runs in Pyth
 conditions and the flags of loops wait for the queue and read what they need. Arguments in another
 device's memory are copied first, and the copies cached for as long as the originals live.
 
-If no command depends on the host, all launches are known in advance (static_launches.py): on memory
-that recurs, the driver records them and queues them at once.
+If no command depends on the host, all launches are known in advance (static_launches.py): the
+driver links them, and queues them at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,7 +43,7 @@ from fnx.backends.gpu.driver import (
 from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_empty, block_size
 from fnx.backends.gpu.static_launches import (
     MAX_LAUNCHES,
-    LaunchRecords,
+    LinkHolder,
     StaticLaunchPlan,
     loop_strips,
     static_program,
@@ -126,9 +125,8 @@ class GpuCommandBuffer(CommandBuffer):
         self.program = static_program(self.commands, self.plans, device.pool)
 
     def _register(self, plan: StaticLaunchPlan) -> None:
-        """Release the records of a launch list with this command buffer, or with their memory."""
-        self._device.static_plans.add(plan)
-        self._device.dead_records.watch(self, plan.records)
+        """Release what is linked for a launch list with this command buffer."""
+        self._device.dead_links.watch(self, plan.holder)
 
     @property
     def temporary_bytes(self) -> int:
@@ -316,8 +314,7 @@ class GpuDevice(DeviceBase):
         self.lock = fork_safe_lock()
         self.submissions = 0
         self.runs: SignalProfiler | SynchronousProfiler | None = None
-        self.static_plans: weakref.WeakSet[StaticLaunchPlan] = weakref.WeakSet()
-        self.dead_records: DeathQueue[LaunchRecords] = DeathQueue()
+        self.dead_links: DeathQueue[LinkHolder] = DeathQueue()
         self.in_flight: deque[GpuCommandBuffer] = deque(maxlen=_IN_FLIGHT)
         self._connect_pool()
         at_exit(self._at_exit)
@@ -326,7 +323,7 @@ class GpuDevice(DeviceBase):
 
     def _connect_pool(self) -> None:
         self._kernels: dict[bytes, LoadedKernel] = {}
-        self.pool.on_free, self.pool.failed = self._forget, self.fault
+        self.pool.failed = self.fault
         self.pool.on_all_done = self.in_flight.clear
 
     def fault(self, error: DeviceError) -> DeviceError:
@@ -364,7 +361,7 @@ class GpuDevice(DeviceBase):
             self.driver = type(self.driver)()
             self.pool = GpuPool(self.driver)
             self.in_flight.clear()
-            self.static_plans, self.dead_records = weakref.WeakSet(), DeathQueue()
+            self.dead_links = DeathQueue()
             self._connect_pool()
 
     # ---- memory
@@ -376,11 +373,6 @@ class GpuDevice(DeviceBase):
                 if self.driver.has_interrupted_work():
                     self.driver.abort()
                 self.synchronize()
-
-    def _forget(self, memory: DeviceMemory) -> None:
-        """Drop all records on memory that is returned to the driver."""
-        for commands in list(self.static_plans):
-            commands.forget(memory)
 
     def results(self, sizes: Sequence[int]) -> Callable[[], list[GpuStorage]]:
         """Return a function that allocates the results of a call."""
@@ -446,8 +438,8 @@ class GpuDevice(DeviceBase):
         kernel_commands = [c for c in collect_execs(commands) if c.kernel in code]
         codes = {code[c.kernel].key: code[c.kernel] for c in kernel_commands}
         with self.lock:
-            for records in self.dead_records.released():
-                records.end()
+            for holder in self.dead_links.released():
+                holder.end()
             new_codes = {c.symbol: c for key, c in codes.items() if key not in self._kernels}
             if new_codes:
                 loaded = self.driver.load({symbol: c.text() for symbol, c in new_codes.items()})

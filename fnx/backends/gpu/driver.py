@@ -29,8 +29,7 @@ from fnx.core.support.target import Target
 
 DeviceMemory = Any  # the driver's handle of a piece of memory
 LoadedKernel = Any  # ... of a loaded kernel
-RecordedLaunches = Any  # ... of launches recorded on fixed memory
-LinkedLaunches = Any  # ... of launches recorded for any memory
+LinkedLaunches = Any  # ... of launches prepared for any memory
 HostBytes = np.ndarray[Any, Any]
 
 
@@ -119,7 +118,6 @@ class QueueDriver(ABC):
         target: what the lowering knows about it.
         limits: its limits.
         pid: the process that opened it; in another one a call may hang.
-        min_recorded: launches from which on ``record`` is faster than ``link``; 0: never.
         can_reopen: whether the device can be opened again in this process after a failure.
         is_processor: whether it computes on the host's processors, as PoCL and llvmpipe do.
         extents: names of the launch parameters of a kernel that ``groups`` and ``threads`` are.
@@ -127,7 +125,6 @@ class QueueDriver(ABC):
         stuck: the commands that ran when the device failed, if it knows them.
     """
 
-    min_recorded = 0
     can_reopen = False
     is_processor = False
     native_programs = False
@@ -197,18 +194,6 @@ class QueueDriver(ABC):
     @abstractmethod
     def exec(self, launch: QueuedLaunch) -> None:
         """Queue a kernel."""
-
-    def record(self, launches: Sequence[QueuedLaunch]) -> RecordedLaunches:
-        """Record launches on fixed memory, that ``replay`` queues together."""
-        raise NotImplementedError
-
-    def replay(self, recorded: RecordedLaunches) -> None:
-        """Queue all recorded launches at once."""
-        raise NotImplementedError
-
-    def forget(self, recorded: RecordedLaunches) -> None:
-        """Release recorded launches; those that are queued still run."""
-        raise NotImplementedError
 
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> LinkedLaunches:
         """Prepare launches that ``launch`` queues together, on ``numbers`` pieces of memory that

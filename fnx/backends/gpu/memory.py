@@ -2,7 +2,6 @@
 
     take(nbytes)  ->  a PoolMemory of at least this size class, freed when its owner dies
     free          ->  cached up to a bound, for the next allocation of its class
-    steer(...)    ->  moves new storages to the memory that was recorded, if that is free
 
 A freed block can be reused at once: its next writer is queued after its readers, or waits for them.
 So that copies and kernels overlap, blocks that no queued work uses are preferred. Memory that is
@@ -18,7 +17,7 @@ import math
 import os
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -39,10 +38,8 @@ from fnx.core.support.errors import (
 from fnx.core.support.process import fork_safe_lock
 
 MAX_FREE_BYTES = 1 << 28  # bytes of free memory at most
-SMALL_COPY = 1 << 14  # bytes up to which a copy is faster than recording again
 _MAX_HOST_FILLED = 1 << 20  # largest block that has separate free lists when filled by the host
 _MIN_SIZE, _SIZE_BITS = 256, 3  # smallest size class, and its bits
-_MAX_HISTORIES = 256  # sets of result sizes whose memory is remembered
 _MAX_REPORTED = 5  # lines that the out-of-memory error lists
 _ALIGNMENT = 64  # for host kernels that read host memory
 
@@ -91,10 +88,8 @@ class GpuPool:
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
         self.held = self.free_bytes = 0
-        self.on_free: Callable[[DeviceMemory], None] = lambda memory: None
         self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
         self.on_all_done: Callable[[], None] = lambda: None
-        self._histories: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
         self.lost = ""  # why its content can't be read any more
         # copies to other devices in progress
         self.outgoing: DeathQueue[IncomingCopy] = DeathQueue()
@@ -139,59 +134,6 @@ class GpuPool:
         free.remove(memory)
         self.free_bytes -= size
         return memory
-
-    def result_history(self, sizes: tuple[int, ...], calls: int) -> deque[list[DeviceMemory]]:
-        """Return the memory that results of these sizes had in the last ``calls`` calls.
-
-        Shared between programs: batches of two lengths are two programs that pass one state back
-        and forth.
-        """
-        if len(self._histories) > _MAX_HISTORIES:
-            self._histories.pop(next(iter(self._histories)))
-        return self._histories.setdefault(sizes, deque(maxlen=calls))
-
-    def steer(self, blocks: Sequence[PoolMemory], wanted: Sequence[DeviceMemory],
-              fixed: Collection[PoolMemory] = ()) -> list[int]:
-        """Swap the memory of pieces that are not written yet for the memory that is wanted.
-
-        Returns the indices of pieces that did not get it, as it is in use or as they are ``fixed``.
-        """
-        mismatches: list[int] = []
-        with self._lock:
-            self._settle()
-            holders = {piece.memory: piece for piece in blocks if piece not in fixed}
-            for i, (block, memory) in enumerate(zip(blocks, wanted)):
-                previous = block.memory
-                if previous == memory:
-                    continue
-                holder = holders.get(memory)
-                free = self._free.get((block.size, block.from_host), [])
-                if block in fixed:
-                    mismatches.append(i)
-                elif holder is not None and holder.size == block.size:
-                    block.memory, holder.memory = memory, previous
-                    holders[memory], holders[previous] = block, holder
-                elif memory in free:
-                    free.remove(memory)  # leaked if Ctrl-C comes here; never in use twice
-                    block.memory = memory
-                    free.append(previous)
-                    holders[memory] = block
-                    del holders[previous]
-                else:
-                    mismatches.append(i)
-        return mismatches
-
-    def reachable(self, blocks: Sequence[PoolMemory], candidates: Sequence[Sequence[DeviceMemory]]
-                  ) -> list[Sequence[DeviceMemory]]:
-        """Return those lists of wanted memory, one entry per piece, of which ``steer`` could
-        provide some.
-        """
-        with self._lock:
-            self._settle()
-            current = {piece.memory for piece in blocks}
-            free = [self._free.get((piece.size, piece.from_host), ()) for piece in blocks]
-            return [wanted for wanted in candidates if any(
-                memory in current or memory in of for memory, of in zip(wanted, free))]
 
     def _alloc(self, size: int, nbytes: int) -> DeviceMemory:
         limits = self.driver.limits
@@ -282,7 +224,6 @@ class GpuPool:
     def _release(self, memory: DeviceMemory) -> None:
         if self.lost or self.driver.pid != os.getpid():
             return  # a driver that failed, or is another process's, may hang
-        self.on_free(memory)
         self.driver.free(memory)
 
     def trim(self) -> None:

@@ -8,19 +8,12 @@ commands before it. Then the host reads the condition once, and queues more stri
     EXEC a; CMD_LOOP while f: EXEC b; EXEC c     ->      a, 32 times b; read f;   c
 
 Such commands are queued without interpreting them: they are linked once, on numbered memory, and
-launched on that of each call. If a record on fixed memory is faster (``min_recorded``), they are
-recorded once arguments come in the same memory again (long lists at once), and replayed from then
-on. A bounded number of
-records is cached, with least-recently-used eviction, and all records on freed memory are dropped.
-Results are steered to the memory of a record if that is free. A small result that the caller
-retains from call to call (the loss of each step) is written to a substitute buffer, from which it
-is copied after the replay.
+launched on that of each call.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -28,26 +21,19 @@ import numpy as np
 
 from fnx.backends.device.hcq import Command, Commands, QueuedLoop
 from fnx.backends.gpu.driver import (
-    DeviceMemory,
     HostBytes,
     LinkedLaunches,
     LoadedKernel,
     QueuedLaunch,
     QueueDriver,
-    RecordedLaunches,
-    bind_launch,
 )
-from fnx.backends.gpu.memory import SMALL_COPY, ArenaMemory, GpuPool, GpuStorage, PoolMemory
+from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage
 from fnx.core.ir import accessors
 from fnx.core.ir.uop import UOp
 
-MAX_RECORDS = 8       # cached per command buffer, and earlier calls whose result memory is tried
-MAX_SUBSTITUTES = 4     # substitute buffers of a record
 MAX_LAUNCHES = 1 << 14  # longest static launch list
 MAX_STRIP_SECONDS = 0.3  # of a strip that may be followed by one of twice its length
-LONG_LIST = 256  # launches from which on a list is recorded at once: to queue each takes longer
 
-MemoryKey = tuple[DeviceMemory, ...]
 ReadSlot = Callable[[UOp], HostBytes]
 
 
@@ -73,179 +59,45 @@ class _StaticLaunch:
         self.plan, self.places = plan, locations
 
 
-class _LaunchRecord:
-    """The memory of a call, and the launches recorded on it once it was seen twice.
-
-    Attributes:
-        key: memory of each argument.
-        fresh: memory of each result, then of the arena.
-        substitutes: other memory of results that callers retain, by their numbers.
-        launches: the driver's record.
-    """
-
-    __slots__ = ("fresh", "key", "launches", "substitutes")
-
-    def __init__(self, key: MemoryKey, fresh: list[DeviceMemory]) -> None:
-        self.key, self.fresh = key, fresh
-        self.substitutes: dict[int, ArenaMemory] = {}
-        self.launches: RecordedLaunches | None = None
-
-
-class LaunchRecords:
-    """The driver's records of a launch list, which may outlive their owner."""
+class LinkHolder:
+    """What the driver has linked for a launch list; it may outlive its owner."""
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
-        self.lru_records: list[_LaunchRecord] = []  # least recently used first
         self.linked: LinkedLaunches | None = None
 
-    def drop(self, record: _LaunchRecord) -> None:
-        """Drop a record."""
-        self.lru_records.remove(record)
-        if record.launches is not None:
-            self.driver.forget(record.launches)
-
     def end(self) -> None:
-        """Drop all records."""
-        for record in list(self.lru_records):
-            self.drop(record)
+        """Release it."""
         linked, self.linked = self.linked, None
         if linked is not None:
             self.driver.unlink(linked)
 
 
 class StaticLaunchPlan:
-    """A static launch list and its records."""
+    """A static launch list."""
 
     def __init__(self, static_launches: list[_StaticLaunch], pool: GpuPool) -> None:
-        self.static_launches, self.pool, self.driver = static_launches, pool, pool.driver
-        self.records = LaunchRecords(self.driver)
+        self.static_launches, self.driver = static_launches, pool.driver
+        self.holder = LinkHolder(self.driver)
         written = {(place[0], place[1]) for k in static_launches
                    for i, place in enumerate(k.places) if i in k.plan.written}
         self.written_ins, self.written_outs = [
             sorted(i for of, i in written if of == kind) for kind in ("in", "out")]
-        self._last_arena: list[DeviceMemory] = []  # the arena of the previous call
-        self._can_record = 0 < self.driver.min_recorded <= len(static_launches)
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
-              arena: ArenaMemory | None, is_first: bool = True) -> None:
-        """Queue all launches on this memory and start them. Results in donated memory stay there.
-
-        Only the first list of a call may choose other memory for results.
-        """
+              arena: ArenaMemory | None) -> None:
+        """Queue all launches on this memory and start them."""
         for i in self.written_ins:
             ins[i].written()
         for i in self.written_outs:
             outs[i].written()
-        arg_memory = [s.piece.memory if s.incoming is None else s.memory for s in ins]
-        new_memory = [s.piece for s in outs]
+        memory = [s.piece.memory if s.incoming is None else s.memory for s in ins]
+        memory += [s.piece.memory for s in outs]
         if arena is not None:
-            new_memory.append(arena.piece)
-        if self._can_record:
-            fixed = {s.piece for s in ins}.union(() if is_first else new_memory)
-            record = self._find_or_record(arg_memory, new_memory, fixed, [s.nbytes for s in outs],
-                                          is_first)
-            if record.launches is not None:
-                self.driver.replay(record.launches)
-                for i, substitute in record.substitutes.items():
-                    self.driver.copy(substitute.memory, 0, new_memory[i].memory, 0, outs[i].nbytes)
-                self.driver.submit()
-                return
-        if self.records.linked is None:
-            self.records.linked = self.driver.link(self._launches(len(ins), len(outs)),
-                                                   len(arg_memory) + len(new_memory))
-        arg_memory += [piece.memory for piece in new_memory]
-        self.driver.launch(self.records.linked, arg_memory)
-
-    def _find_or_record(self, arg_memory: list[DeviceMemory], new_memory: list[PoolMemory],
-            fixed: set[PoolMemory], sizes: list[int], is_first: bool) -> _LaunchRecord:
-        """Return the record of this memory, with launches recorded if it was seen before."""
-        key, records = tuple(arg_memory), self.records.lru_records
-        history = self.pool.result_history(tuple(sizes), MAX_RECORDS)
-        record, mismatches = self._find_match(key, new_memory, fixed, sizes,
-                                              MAX_SUBSTITUTES if is_first else 0)
-        if record is None:
-            self._steer_to_earlier_call(new_memory, history, fixed)
-            record = _LaunchRecord(key, [piece.memory for piece in new_memory])
-            self._last_arena = record.fresh[len(sizes):]
-            if len(self.static_launches) >= LONG_LIST:
-                self._record(record, [], new_memory, sizes)
-            if len(records) == MAX_RECORDS:
-                self.records.drop(records[0])
-        else:
-            records.remove(record)
-            retained = [i for i in mismatches if i not in record.substitutes]
-            if record.launches is None or retained:
-                self._record(record, retained, new_memory, sizes)
-            if mismatches:  # lest a part of a state lies elsewhere at each call
-                self._steer_results([new_memory[i] for i in mismatches], mismatches, history, fixed)
-            for i in record.substitutes:
-                record.fresh[i] = new_memory[i].memory
-        records.append(record)
-        history.append(record.fresh[:len(sizes)])
-        return record
-
-    def _find_match(self, key: MemoryKey, new_memory: list[PoolMemory], fixed: set[PoolMemory],
-                    sizes: list[int], max_substitutes: int
-                    ) -> tuple[_LaunchRecord | None, list[int]]:
-        """Find the last memory seen with these arguments whose result memory is free now.
-
-        Also return the results that differ from it, which have or may get substitute buffers.
-        """
-        for record in reversed(self.records.lru_records):
-            if record.key != key:
-                continue
-            mismatches = self.pool.steer(new_memory, record.fresh, fixed)
-            if len({*mismatches, *record.substitutes}) <= max_substitutes and all(
-                    i < len(sizes) and sizes[i] <= SMALL_COPY for i in mismatches):
-                return record, mismatches
-        return None, []
-
-    def _steer_results(self, blocks: list[PoolMemory], numbers: list[int],
-                       history: deque[list[DeviceMemory]], fixed: set[PoolMemory]) -> None:
-        """Steer these results to memory that they had in an earlier call, as far as that is free.
-
-        Memory of a result that callers retain is not.
-        """
-        candidates = [[earlier[i] for i in numbers] for earlier in reversed(history)]
-        remaining = list(range(len(blocks)))
-        for wanted in self.pool.reachable(blocks, candidates):
-            unmatched = self.pool.steer([blocks[i] for i in remaining],
-                                        [wanted[i] for i in remaining], fixed)
-            remaining = [remaining[i] for i in unmatched]
-            if not remaining:
-                return
-
-    def _steer_to_earlier_call(self, new_memory: list[PoolMemory],
-                               history: deque[list[DeviceMemory]], fixed: set[PoolMemory]) -> None:
-        """Steer all results to the memory of the earlier call of which most is free.
-
-        A state that is passed from call to call then alternates between few memory sets.
-        """
-        fewest_mismatches, best_match = len(new_memory) + 1, list[DeviceMemory]()
-        for earlier in reversed(history):
-            wanted = [*earlier, *self._last_arena]
-            mismatches = len(self.pool.steer(new_memory, wanted, fixed))
-            if mismatches < fewest_mismatches:
-                fewest_mismatches, best_match = mismatches, wanted
-            if not mismatches:
-                return
-        self.pool.steer(new_memory, best_match, fixed)
-
-    def _record(self, record: _LaunchRecord, retained: list[int], new_memory: list[PoolMemory],
-                sizes: list[int]
-                ) -> None:
-        """Record on this memory, with substitute buffers for results that are retained."""
-        launches, record.launches = record.launches, None
-        if launches is not None:
-            self.driver.forget(launches)
-        record.substitutes |= {i: ArenaMemory(self.pool, sizes[i]) for i in retained}
-        record.fresh = [piece.memory for piece in new_memory]
-        memory = [record.substitutes[i].memory if i in record.substitutes else m
-                  for i, m in enumerate(record.fresh)]
-        memory = [*record.key, *memory]
-        record.launches = self.driver.record([
-            bind_launch(launch, memory) for launch in self._launches(len(record.key), len(sizes))])
+            memory.append(arena.piece.memory)
+        if self.holder.linked is None:
+            self.holder.linked = self.driver.link(self._launches(len(ins), len(outs)), len(memory))
+        self.driver.launch(self.holder.linked, memory)
 
     def _launches(self, ins: int, outs: int) -> list[QueuedLaunch]:
         """Return all launches on numbered memory: arguments, then results, then temporaries."""
@@ -254,12 +106,6 @@ class StaticLaunchPlan:
             [(first[kind] + index, offset) for kind, index, offset in k.places]), k.plan.scalars,
             k.plan.sizes, k.plan.written, k.plan.command)
             for k in self.static_launches]
-
-    def forget(self, memory: DeviceMemory) -> None:
-        """Drop the records on this memory."""
-        for record in [r for r in self.records.lru_records
-                       if memory in r.key or memory in r.fresh]:
-            self.records.drop(record)
 
 
 class _Segment:
@@ -306,7 +152,6 @@ class StaticProgram:
         if self._only is not None:
             self._only.queue(ins, outs, arena)
             return
-        is_first = True
         for segment in self.segments:
             has_begun = False
             for strip in segment.strips(read):
@@ -315,8 +160,8 @@ class StaticProgram:
                     segment.plans[key] = StaticLaunchPlan(
                         segment.before * key[0] + segment.step * strip, self.pool)
                     register(segment.plans[key])
-                segment.plans[key].queue(ins, outs, arena, is_first)
-                is_first, has_begun = False, True
+                segment.plans[key].queue(ins, outs, arena)
+                has_begun = True
         if len(self.segments) == 1 and self.segments[0].loop is None:
             self._only = self.segments[0].plans[True, 0]
 
