@@ -4,4 +4,5 @@
     combine.py     sums that do not depend on each other share one message
     indexed.py     gathers and scatters along axes that are cut
     reshard.py     blocks with other cuts: by collectives, or slices of what all processes have
+    windows.py     slices of axes that are cut: rows at the borders of blocks are exchanged
 """

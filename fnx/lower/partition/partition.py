@@ -41,6 +41,7 @@ from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
 from fnx.core.support.errors import ShapeError
 from fnx.lower.partition import indexed
 from fnx.lower.partition.reshard import REDUCIBLE, Block, Resharder, weight, whole
+from fnx.lower.partition.windows import Windows
 
 Constraint = Callable[[UOp], Partitions | None]  # of the FUNCTION of a CALL
 
@@ -201,6 +202,7 @@ class _Frame:
         self.readers = Counter([s for n in self.order for s in n.src])
         self.readers.update(function.src)
         self.of: dict[UOp, Block] = {}
+        self._windows = Windows(walk.reshard)
         self._several: dict[UOp, list[Block]] = {}
         self._summed: dict[UOp, Names] = {}  # what is no longer a partial sum
         self._wishes = self._cuts_of_readers(zip(function.src, wanted))
@@ -267,6 +269,7 @@ class _Frame:
             block = self._computed(node, blocks, keeps_sums)
             copy_locs(block.node, node)
             self.of[node] = block
+            self._windows.record(node, self.of)
 
     def _keeps_sums(self, node: UOp) -> bool:
         """Return whether partial sums of operands are partial sums of the result."""
@@ -289,10 +292,12 @@ class _Frame:
         if node.op is ops.RESHAPE:
             return self._reshape(node, blocks[0])
         if node.op is ops.REDUCE:
-            return self._reduce(node, blocks[0])
+            return self._reduce(node, self._windows.operand_of_reduce(node, blocks[0]))
         if node.op is ops.BARRIER:
             return blocks[0].replace(node=node.with_operands(tuple([b.node for b in blocks])))
-        if (moved_rows := indexed.block_of(node, self.of, self.reshard)) is not None:
+        moved_rows = indexed.block_of(node, self.of, self.reshard) or \
+            self._windows.block_of(node, self.of)
+        if moved_rows is not None:
             return moved_rows
         maps = axis_maps(node)
         free = range(len(node.shape)) if node.op is ops.EXPAND else {j for m in maps for j in m}

@@ -129,6 +129,10 @@ LAYERS: dict[str, Callable[[Any, Any], Any]] = {
     "rows": lambda x, w: w[jnp.arange(8) // 2] + x, "roll": lambda x, w: x - jnp.roll(x, 1, 0),
     "split": lambda x, w: (x.reshape(8, 2, 4) + w.sum(0).reshape(2, 4)).reshape(8, 8),
     "scan": lambda x, w: lax.scan(lambda c, row: (jnp.tanh(c @ w + row), c), x, w)[0],
+    "heat": lambda x, w: x.at[1:-1].add(0.1 * (x[2:] - 2 * x[1:-1] + x[:-2])),
+    "differences": lambda x, w: x * 0.5 + ((x[1:] - x[:-1]) ** 2).mean(),
+    "borders": lambda x, w: jnp.concatenate([x[:1], (x[2:] + w[:-2]) / 2, w[-1:]]),
+    "next": lambda x, w: x - jnp.pad(x, ((1, 2), (0, 0)), constant_values=0.5)[2:-1] * w,
     "loop": lambda x, w: lax.fori_loop(0, 3, lambda i, c: c * 0.5 + w, x),
 }
 

@@ -197,6 +197,32 @@ def test_rolls_and_flips_send_rows() -> None:
         assert names(log) == {"permute": count}
 
 
+def step(u: Any) -> Any:
+    return u.at[1:-1].add(0.1 * (u[2:] - 2 * u[1:-1] + u[:-2]))
+
+
+STENCILS: dict[str, tuple[Callable[[Any], Any], dict[str, int]]] = {
+    "fixed ends": (step, {"permute": 2}),
+    "steps": (lambda u: lax.fori_loop(0, 3, lambda i, u: step(u), u), {"permute": 6}),
+    "gradient": (fnx.grad(lambda u: (step(u) ** 2).sum()), {"permute": 4}),
+    "set": (lambda u: u.at[1:-1].set((u[2:] + u[:-2]) / 2), {"permute": 2}),
+    "two axes": (lambda u: u.at[1:-1, 1:-1].add(u[2:, 1:-1] + u[1:-1, :-2]), {"permute": 1}),
+    "padded": (lambda u: jnp.pad(u, ((1, 1), (0, 0)), constant_values=7)[2:] - u, {"permute": 1}),
+    "joined": (lambda u: jnp.concatenate([u[:1], (u[2:] + u[:-2]) / 2, u[-1:]]), {"permute": 2}),
+    "sum of squares": (lambda u: ((u[1:] - u[:-1]) ** 2).sum(), {"permute": 1, "all_reduce": 1}),
+    "largest": (lambda u: jnp.abs(u[2:] - u[:-2]).max(0), {"permute": 1, "all_reduce": 1}),
+    "transposed": (lambda u: (u[1:] - u[:-1]).T.sum(), {"permute": 1, "all_reduce": 1}),
+    "places": (lambda u: u.at[1:].add(u[:-1] * jnp.arange(15)[:, None]), {"permute": 2}),
+    "further than a block": (lambda u: u.at[5:].add(u[:-5]), {"all_gather": 1})}
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_stencils_exchange_the_rows_at_borders(name: str) -> None:
+    f, count = STENCILS[name]
+    _, log = run(f, [ROWS], RNG.standard_normal((16, 4)))
+    assert {**names(log), "process_index": 0} == {**count, "process_index": 0}
+
+
 def test_blocks_must_be_equal() -> None:
     function, _ = traced(lambda x: x + 1, np.ones(6))
     with pytest.raises(ShapeError, match=r"(?s)equal blocks, got \(6,\).*pad it"):
