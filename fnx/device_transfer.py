@@ -155,7 +155,8 @@ def _sharding_for(target: Any) -> Any:
     """Return the sharding that a target of ``device_put`` means; None: it stays where it is."""
     if isinstance(target, str):
         return shardings.SingleDeviceSharding(open_device(target))
-    sharding = shardings.resolve(target, meshes.get_mesh())
+    is_spec = isinstance(target, shardings.PartitionSpec)
+    sharding = shardings.resolve(target, meshes.get_mesh() if is_spec else None)
     mesh = getattr(sharding, "mesh", None)
     return None if mesh is not None and not isinstance(mesh, meshes.Mesh) else sharding
 

@@ -47,6 +47,7 @@ from fnx.sharding.shard_map import shard_map
 from fnx.sharding.topology import TOPOLOGIES, Level, Topology
 from fnx.transforms.inspect.lowering import register_comms
 from fnx.transforms.jit import register_sharded
+from fnx.transforms.stages import register_propagation
 
 __all__ = [
     "TOPOLOGIES", "AbstractMesh", "AxisType", "Level", "Mesh", "NamedSharding", "PartitionSpec",
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 set_propagation(propagation.commit_results)
+register_propagation(propagation.result_shardings)
 register_sharded(jit_shardings.sharded_jit)
 register_comms(comms_of)
 

@@ -315,7 +315,7 @@ def check_spec(mesh: AbstractMesh, spec: Any) -> None:
                             f"{spec}", hint="partition one axis of the array over it")
 
 
-def resolve(target: Any, current: AbstractMesh) -> Sharding | None:
+def resolve(target: Any, current: AbstractMesh | None) -> Sharding | None:
     """Return the sharding that a Device, its name, a PartitionSpec or a sharding means.
 
     None for a spec outside of all meshes.

@@ -102,11 +102,13 @@ class SignatureStages:
         return memory_use.memory_use_of_call(self._executable(None), self._key.avals,
                                              self._replay.storages)
 
-    def compiled(self, lowering: Lowering, local: LocalProgram | None) -> Compiled:
-        """Return the compiled stage of a lowering."""
+    def compiled(self, lowering: Lowering, local: LocalProgram | None, shardings: Sequence[Any]
+                 ) -> Compiled:
+        """Return the compiled stage of a lowering for arguments with shardings."""
         jitted, signed = self._jitted, self.specialized()
         return stages.Compiled(signed, jitted._arguments, self._executable(local), local, lowering,
-                               self.memory, jitted._device or self._key.device, jitted._chosen)
+                               self.memory, jitted._device or self._key.device, jitted._chosen,
+                               shardings)
 
     def traced(self, local: LocalProgram | None) -> TracedCall:
         """Return the traced stage."""
@@ -135,9 +137,11 @@ class SignatureStages:
             leaf_labels(jitted._f, key), jitted._name,
             lambda most: timeline.record_timelines(replay, executable, key.avals, arrays, most),
             device_limits)
+        shardings = [getattr(x, "sharding", None) for x in arrays]
         # a compiled function must not keep arguments alive
         lowering.sign(self.specialized(), lambda: self.compiled(
-            self.lowering(local) if arrays else lowering, local), module, jitted.ir_by_default)
+            self.lowering(local) if arrays else lowering, local, shardings), module,
+            jitted.ir_by_default)
         if arrays:
             lowering.arguments = tuple(arrays)
         return lowering

@@ -16,7 +16,14 @@ from fnx.core.array import array, tree
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.array import Array, sharding_on
 from fnx.core.array.aval import Aval
-from fnx.core.array.placement import LocalProgram, Placement, commit, local_program
+from fnx.core.array.placement import (
+    LocalProgram,
+    Placement,
+    commit,
+    local_program,
+    placement_of,
+)
+from fnx.core.ir.uop import UOp
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, PlacementError
 from fnx.transforms.dispatch.executable import Executable
@@ -67,6 +74,14 @@ class TracedCall(SignatureInfo):
         return self._lower()
 
 
+_propagations: list[Callable[[UOp, Sequence[Any]], Sequence[Any]]] = []
+
+
+def register_propagation(shardings: Callable[[UOp, Sequence[Any]], Sequence[Any]]) -> None:
+    """Register how the shardings of the results of a FUNCTION follow from those of arguments."""
+    _propagations.append(shardings)
+
+
 class Compiled(SignatureInfo):
     """A function compiled for one signature: what ``jit(f).lower(*args).compile()`` returns.
 
@@ -84,11 +99,11 @@ class Compiled(SignatureInfo):
 
     def __init__(self, signed: SpecializedCall, arguments: ArgFlattener, executable: Executable,
                  local: LocalProgram | None, lowering: Lowering, memory: Callable[[], MemoryUse],
-                 device: str, chosen: Placement | None) -> None:
+                 device: str, chosen: Placement | None, shardings: Sequence[Any] = ()) -> None:
         self._specialized, self._arguments, self._executable = signed, arguments, executable
         self._lowering, self._memory, self._device = lowering, memory, device
         self._local = local
-        self._chosen = chosen
+        self._chosen, self._shardings = chosen, shardings
 
     def __repr__(self) -> str:
         return f"<{self.fun_name}, compiled for {', '.join(map(str, self._specialized.key.avals))}>"
@@ -184,14 +199,21 @@ class Compiled(SignatureInfo):
     @property
     def input_shardings(self) -> Any:
         """The sharding of each array among the arguments, as ``(args, kwargs)``."""
-        n = len(self._specialized.key.avals)
-        return self.in_tree.unflatten([sharding_on(self._device)] * n)
+        of_arguments = (*self._shardings, *[None] * len(self._specialized.key.avals))
+        return self.in_tree.unflatten([sharding_on(self._device) if s is None else s for s, _ in
+                                       zip(of_arguments, self._specialized.key.avals)])
 
     @property
     def output_shardings(self) -> Any:
         """The sharding of each array of the result."""
-        n = len(self._specialized.cached_trace.closed.outs)
-        return self.out_tree.unflatten([sharding_on(self._device)] * n)
+        trace = self._specialized.cached_trace
+        propagated: Sequence[Any] = [None] * len(trace.closed.outs)
+        if _propagations and self._shardings:
+            placements = [placement_of(x) for x in trace.storages]
+            propagated = _propagations[-1](trace.closed.function, (
+                *self._shardings, *[None if p is None else p.sharding for p in placements]))
+        return self.out_tree.unflatten([sharding_on(self._device) if s is None else s for s, _ in
+                                        zip(propagated, trace.closed.outs)])
 
     input_formats, output_formats = input_shardings, output_shardings  # arrays have one layout
 

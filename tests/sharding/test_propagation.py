@@ -97,6 +97,11 @@ def test_jit_moves_arguments_and_results(mesh: Mesh) -> None:
     assert seen == [3]
     assert fnx.jit(jnp.sin, in_shardings=rows)(X).sharding == rows
     assert fnx.jit(jnp.sin, out_shardings=rows).lower(X).compile()(X).sharding == rows
+    compiled = fnx.jit(lambda x, y: (x @ y, y)).lower(fnx.device_put(X, rows), X).compile()
+    assert compiled.input_shardings[0][0] == rows
+    assert compiled.output_shardings[0] == rows
+    whole = fnx.ShapeDtypeStruct((8, 8), np.float32, sharding=columns)
+    assert fnx.jit(jnp.sin).lower(whole).compile().output_shardings == columns
     with fnx.set_mesh(mesh):
         decorated: Any = fnx.jit(out_shardings=P("b"))
         assert decorated(lambda x: x + 1)(X).sharding.spec == P("b")
