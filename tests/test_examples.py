@@ -219,3 +219,18 @@ def test_data_parallel_training_has_the_weights_of_one_device(
         fnx.config.cpu_devices = before
     said = re.fullmatch(r"loss (.*) -> (.*) on 8 devices; .* within (.*)", lines(capsys)[-1])
     assert said is not None and float(said[2]) < float(said[1]) / 2 and float(said[3]) < 1e-5
+
+
+def test_a_gpt_that_is_sharded_in_five_ways_has_the_losses_of_one_device(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    before = fnx.config.cpu_devices
+    try:
+        example("sharded_gpt").main(["--steps", "4"])
+    finally:
+        fnx.config.cpu_devices = before
+    form = r"(\w+) +loss (.*) -> (.*), within (.*) of one device; .* (\(.*\)) of.*"
+    said = [re.fullmatch(form, x) for x in lines(capsys)]
+    parts = {m[1]: m[5] for m in said if m is not None}
+    assert parts == {"data": "(4, 64, 256)", "full": "(4, 16, 256)", "tensor": "(4, 64, 64)",
+                     "sequence": "(4, 64, 256)", "pipeline": "(1, 64, 256)"}
+    assert all(m is not None and float(m[3]) < float(m[2]) and float(m[4]) < 1e-4 for m in said)
