@@ -1,5 +1,5 @@
-"""What wgpu and wgpu-native give: functions, pipelines with what they bind, mapped copies to the
-host, errors of a lost device.
+"""What wgpu and wgpu-native give: functions, pipelines with what they bind, passes, mapped copies
+to the host, errors of a lost device.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fnx.backends.gpu.driver import AsyncRead, HostBytes
+from fnx.backends.gpu.call_list import CallList
+from fnx.backends.gpu.driver import AsyncRead, HostBytes, QueuedLaunch
 from fnx.core.support.errors import DeviceError
 from fnx.core.support.kernel_interface import share_bindings
 from fnx.core.support.process import load
+from fnx.core.support.record import Record
 
 _LOST_TEXT = "is lost"  # in the message, whatever was called
 _MAP_MODE = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ_DEFAULT" would submit once more
@@ -122,6 +124,34 @@ class Pipelines:
                 "type": "uniform", "has_dynamic_offset": True, "min_binding_size": 4 * words}})
             layout = self._layouts[key] = self._gpu.create_bind_group_layout(entries=entries)
         return layout
+
+
+class PreparedPass(Record):
+    """The calls of a pass on memory in certain buffers: they fill in the parameters, copy them to
+    the uniform buffer ``params`` if they changed, and encode the pass, with what it ``uses``.
+    """
+
+    calls: CallList
+    params: Any
+    uses: list[Any]
+
+
+class LinkedPass:
+    """The launches of a pass on memory by number.
+
+    Attributes:
+        prepared: the calls by the buffers that contain the memory; none of these was freed when
+            ``freed`` had been.
+    """
+
+    def __init__(self, launches: Sequence[QueuedLaunch], numbers: int) -> None:
+        self.launches, self.numbers = launches, numbers
+        self.prepared: dict[tuple[int, ...], PreparedPass] = {}
+        self.freed = 0
+
+    def drop(self, key: tuple[int, ...]) -> None:
+        """Drop calls, once queued work has read their parameters."""
+        self.prepared.pop(key).params.destroy()
 
 
 class CopyDriver(Protocol):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from ctypes import c_int32
+from ctypes import addressof, c_int32, sizeof
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, numbe
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.gpu.in_order_driver import InOrderDriver
 from fnx.backends.libwgpu import (
+    LinkedPass,
     MappedCopy,
     NativeFunctions,
     Pipelines,
+    PreparedPass,
     WebGpuKernel,
     device_lost_error,
     reports_device_loss,
@@ -54,7 +56,7 @@ ALIGNMENT = 256  # of pieces and of the words of a launch
 BUFFER_SHIFT = 40  # bits of an offset in memory
 OFFSET_MASK = (1 << BUFFER_SHIFT) - 1
 _MAX_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
-_ENCODER, _PASS, _ENCODED, _HANDLES = range(4)  # handles that the calls of a pass return
+_ENCODER, _PASS, _ENCODED = range(3)  # handles that the calls of a pass return, behind its memory
 _SUBGROUPS, _TIMES = "subgroup", "timestamp-query"  # optional features of adapters
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
@@ -65,23 +67,6 @@ def _min_subgroup_size(adapter: Any) -> int:
     min_sizes = [int(n) for name, n in adapter.info.items() if name.endswith("group_min_size")]
     width = min(min_sizes, default=0) if _SUBGROUPS in adapter.features else 0
     return width if width & (width - 1) == 0 and ROW.threads % max(width, 1) == 0 else 0
-
-
-class LinkedPass:
-    """The launches of a pass, and the calls that encode them.
-
-    Attributes:
-        words: the parameters of the last call, and the call that copies them if they changed.
-        params: the uniform buffer for the words.
-        prepared: the calls, with what they use, by the buffers that contain the memory; none of
-            these was freed when ``freed`` had been.
-    """
-
-    def __init__(self, launches: Sequence[QueuedLaunch], words: ArgumentWords, params: Any
-                 ) -> None:
-        self.launches, self.words, self.params = launches, words, params
-        self.prepared: dict[tuple[int, ...], tuple[CallList, list[Any]]] = {}
-        self.freed = 0
 
 
 class WebGpuDriver(InOrderDriver):
@@ -281,18 +266,11 @@ class WebGpuDriver(InOrderDriver):
 
     @reports_device_loss
     def link(self, launches: Sequence[QueuedLaunch], numbers: int) -> LinkedPass:
-        """Prepare a pass with a uniform buffer; memory is bound at each call."""
+        """Check the scalars; calls are prepared once it is known in which buffers memory is."""
         for launch in launches:
             if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
                 raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
-        words = ArgumentWords(self.runner, [((0, launch.groups), launch.buffers, launch.scalars)
-                                            for launch in launches], numbers, c_int32, ALIGNMENT)
-        usage = self.wgpu.BufferUsage
-        params = self._create(max(words.nbytes, ALIGNMENT), usage.UNIFORM | usage.COPY_DST)
-        words.calls.call("QueueWriteBuffer", self.functions["QueueWriteBuffer"],
-                         self.functions.handle(self.queue), self.functions.handle(params), 0,
-                         words.address, words.nbytes, if_changed=True, has_status=False)
-        return LinkedPass(launches, words, params)
+        return LinkedPass(launches, numbers)
 
     @reports_device_loss
     def launch(self, linked: LinkedPass, memory: list[int]) -> None:
@@ -307,57 +285,67 @@ class WebGpuDriver(InOrderDriver):
             self._submit(linked, memory)
 
     def unlink(self, linked: LinkedPass) -> None:
-        """Destroy the uniform buffer once queued work has read it."""
-        linked.params.destroy()
+        """Drop all calls."""
+        for key in list(linked.prepared):
+            linked.drop(key)
 
     def _submit(self, linked: LinkedPass, memory: list[int]) -> None:
-        """Upload the parameters if they changed, then encode and submit the pass."""
+        """Encode the pass, with the parameters of this memory, and submit it."""
+        calls = self._find_prepared(linked, tuple([m >> BUFFER_SHIFT for m in memory])).calls
+        encoded = linked.numbers + _ENCODED
+        try:
+            self._run_checked(calls, [*[m & OFFSET_MASK for m in memory], 0, 0, 0])
+        except self.wgpu.GPUError:  # a submit would end the process
+            calls.has_changed = True
+            self._discard_calls.run([calls.handle(encoded)])
+            raise
+        self._run_checked(self._submit_calls, [calls.handle(encoded)])
+        self.submits += 1
+        self._record()
+
+    def _find_prepared(self, linked: LinkedPass, buffers: tuple[int, ...]) -> PreparedPass:
+        """Return the calls for memory in these buffers."""
         if linked.freed != self._freed:
             linked.freed = self._freed
-            linked.prepared = {key: calls for key, calls in linked.prepared.items()
-                               if self._buffers.keys() >= set(key)}
-        buffers = tuple([m >> BUFFER_SHIFT for m in memory])
+            for key in [key for key in linked.prepared if not self._buffers.keys() >= set(key)]:
+                linked.drop(key)
         prepared = linked.prepared.get(buffers)
         if prepared is None:
             prepared = self._prepare(linked, buffers)
             if len(linked.prepared) == _MAX_PREPARED:
-                linked.prepared.pop(next(iter(linked.prepared)))
+                linked.drop(next(iter(linked.prepared)))
             linked.prepared[buffers] = prepared
-        calls, words = prepared[0], linked.words.calls
-        try:
-            self._run_checked(words, [m & OFFSET_MASK for m in memory])
-        except self.wgpu.GPUError:
-            words.has_changed = True
-            raise
-        try:
-            self._run_checked(calls, [0] * _HANDLES)
-        except self.wgpu.GPUError:  # a submit would end the process
-            self._discard_calls.run([calls.handle(_ENCODED)])
-            raise
-        self._run_checked(self._submit_calls, [calls.handle(_ENCODED)])
-        self.submits += 1
-        self._record()
+        return prepared
 
-    def _prepare(self, linked: LinkedPass, buffers: Sequence[int]) -> tuple[CallList, list[Any]]:
-        """List the calls that encode a pass on these buffers; also return what they use."""
-        functions, is_timed, uses = self.functions, self._times.is_open, list[Any]()
-        calls = CallList(self.runner, len(linked.launches), _HANDLES, c_int32)
+    def _prepare(self, linked: LinkedPass, buffers: Sequence[int]) -> PreparedPass:
+        """List the calls of a pass on these buffers."""
+        functions, is_timed, usage = self.functions, self._times.is_open, self.wgpu.BufferUsage
+        words = ArgumentWords(self.runner, [
+            ((0, launch.groups), launch.buffers, launch.scalars) for launch in linked.launches],
+            linked.numbers + _ENCODED + 1, c_int32, ALIGNMENT)
+        params = self._create(max(words.nbytes, ALIGNMENT), usage.UNIFORM | usage.COPY_DST)
+        calls, starts = words.calls, (c_int32 * len(words.starts))(*words.starts)
+        uses: list[Any] = [starts]
 
         def encode(name: str, first: int, *arguments: int, returns: int | None = None) -> None:
-            calls.call(name, functions[name], *arguments, memory=(first, 0), returns=returns,
+            calls.call(name, functions[name], *arguments, memory=(linked.numbers + first, 0),
+                       returns=None if returns is None else linked.numbers + returns,
                        has_status=False)
 
         def end() -> None:
             encode("ComputePassEncoderEnd", _PASS, 0)
             encode("ComputePassEncoderRelease", _PASS, 0)
+        calls.call("QueueWriteBuffer", functions["QueueWriteBuffer"], functions.handle(self.queue),
+                   functions.handle(params), 0, words.address, words.nbytes, if_changed=True,
+                   has_status=False)
         calls.call("DeviceCreateCommandEncoder", functions["DeviceCreateCommandEncoder"],
-                   functions.handle(self.gpu), 0, returns=_ENCODER)
+                   functions.handle(self.gpu), 0, returns=linked.numbers + _ENCODER)
         if not is_timed:
             encode("CommandEncoderBeginComputePass", _ENCODER, 0, 0, returns=_PASS)
-        for launch, start in zip(linked.launches, linked.words.starts):
-            operands = [self._buffer(buffers[i]) for i, _ in launch.buffers]
-            words = 2 + len(launch.buffers) + len(launch.scalars)
-            pipeline, group = self.pipelines.bind(launch.kernel, operands, linked.params, words)
+        for i, launch in enumerate(linked.launches):
+            operands = [self._buffer(buffers[number]) for number, _ in launch.buffers]
+            count = 2 + len(launch.buffers) + len(launch.scalars)
+            pipeline, group = self.pipelines.bind(launch.kernel, operands, params, count)
             uses += pipeline, group
             if is_timed:
                 uses.append(descriptor := self._descriptor(launch))
@@ -365,7 +353,7 @@ class WebGpuDriver(InOrderDriver):
                        functions.address(descriptor[0]), returns=_PASS)
             encode("ComputePassEncoderSetPipeline", _PASS, 0, functions.handle(pipeline))
             encode("ComputePassEncoderSetBindGroup", _PASS, 0, 0, functions.handle(group), 1,
-                   calls.word(start))
+                   addressof(starts) + sizeof(c_int32) * i)
             encode("ComputePassEncoderDispatchWorkgroups", _PASS, 0,
                    min(launch.groups, MAX_GROUPS_PER_AXIS),
                    -(-launch.groups // MAX_GROUPS_PER_AXIS), 1)
@@ -375,7 +363,7 @@ class WebGpuDriver(InOrderDriver):
             end()
         encode("CommandEncoderFinish", _ENCODER, 0, 0, returns=_ENCODED)
         encode("CommandEncoderRelease", _ENCODER, 0)
-        return calls, uses
+        return PreparedPass(calls, params, uses)
 
     # ---- times
 

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import fnx.numpy as jnp
 from fnx.backends import webgpu as backend
 from fnx.backends.device.base import get_device
 from fnx.backends.gpu.call_list import CallList
+from fnx.backends.libwgpu import PreparedPass
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError, DTypeError, KernelError
@@ -172,11 +174,14 @@ def test_a_call_is_encoded_by_machine_code_and_leaves_no_handles(
                         (type(webgpu.driver.queue), ("submit", "write_buffer"))):
         for name in names:
             monkeypatch.setattr(kind, name, lambda *args, _name=name, **_: seen.append(_name))
+    runs: list[int] = []
+    run = webgpu.driver.runner.run
+    monkeypatch.setattr(webgpu.driver.runner, "run", lambda *a: (runs.append(1), run(*a))[1])
     for _ in range(20):
         y = f(x)
         y.block_until_ready()
     monkeypatch.undo()
-    assert not seen
+    assert not seen and len(runs) == 40  # one encodes, one submits
     assert kept_command_buffers() <= before
     np.testing.assert_array_equal(np.asarray(y), np.arange(12.0, dtype=np.float32) * 2 + 1)
 
@@ -184,16 +189,17 @@ def test_a_call_is_encoded_by_machine_code_and_leaves_no_handles(
 def test_a_pass_that_cannot_be_encoded_is_an_error_and_others_run(
         webgpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver, functions = webgpu.driver, webgpu.driver.functions
-    calls = CallList(driver.runner, 0, 3)  # a pass begins and does not end
+    calls = CallList(driver.runner, 0, 5)  # a pass begins and does not end
     calls.call("create", functions["DeviceCreateCommandEncoder"], functions.handle(driver.gpu), 0,
-               returns=0)
-    for name, returns in (("CommandEncoderBeginComputePass", 1), ("CommandEncoderFinish", 2)):
-        calls.call(name, functions[name], 0, 0, memory=(0, 0), returns=returns)
-    for i, name in enumerate(("CommandEncoderRelease", "ComputePassEncoderRelease")):
+               returns=2)
+    for name, returns in (("CommandEncoderBeginComputePass", 3), ("CommandEncoderFinish", 4)):
+        calls.call(name, functions[name], 0, 0, memory=(2, 0), returns=returns)
+    for i, name in enumerate(("CommandEncoderRelease", "ComputePassEncoderRelease"), 2):
         calls.call(name, functions[name], 0, memory=(i, 0), has_status=False)
+    prepared = PreparedPass(calls, SimpleNamespace(destroy=lambda: None), [])
     f, x = fnx.jit(lambda x: x * 2 + 1), jnp.arange(12.0)
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "_prepare", lambda linked, buffers: (calls, []))
+        patch.setattr(driver, "_prepare", lambda linked, buffers: prepared)
         with pytest.raises(driver.wgpu.GPUError):
             f(x)
     y = fnx.jit(lambda x: x * 2 + 1)(x)
