@@ -46,17 +46,28 @@ def targets_of(value: Any, shardings: Any) -> list[Any]:
     Raises:
         PytreeError: the tree of shardings is no prefix of the other.
     """
-    def is_target(x: Any) -> bool:
-        return x is None or isinstance(x, _TARGETS)
-
-    leaves = tree.leaves(shardings, is_leaf=is_target)
-    for x in leaves:
-        if not is_target(x):
-            raise ArgumentError(f"expected shardings or PartitionSpecs, got {type(x).__name__}",
-                                hint="pass fnx.sharding.PartitionSpec(...), or a NamedSharding")
+    leaves = checked_targets(shardings)
     if len(leaves) == 1 and leaves[0] is shardings:
         return leaves * tree.structure(value).num_leaves
-    return tree.leaves(tree.broadcast(shardings, value, is_leaf=is_target), is_leaf=is_target)
+    return tree.leaves(tree.broadcast(shardings, value, is_leaf=_is_target), is_leaf=_is_target)
+
+
+def _is_target(x: Any) -> bool:
+    return x is None or isinstance(x, _TARGETS)
+
+
+def checked_targets(shardings: Any) -> list[Any]:
+    """Return the entries of a tree of shardings.
+
+    Raises:
+        ArgumentError: one is something else.
+    """
+    leaves: list[Any] = tree.leaves(shardings, is_leaf=_is_target)
+    for x in leaves:
+        if not _is_target(x):
+            raise ArgumentError(f"expected shardings or PartitionSpecs, got {type(x).__name__}",
+                                hint="pass fnx.sharding.PartitionSpec(...), or a NamedSharding")
+    return leaves
 
 
 def placement_for(sharding: Sharding) -> Placement:
@@ -118,7 +129,9 @@ def from_block(block: NDArray, sharding: Sharding, shape: Shape, dtype: DType, w
 def constrain(x: Array, sharding: Sharding, may_be_uneven: bool = False) -> Array:
     """Return x with a sharding: moved, or in a traced function with a constraint. Inside of one, an
     axis that the sharding does not divide may stay whole."""
-    if not (may_be_uneven and scope.is_open()):
+    if may_be_uneven and scope.is_open():
+        sharding._check_rank(x._shape)
+    else:
         sharding.shard_shape(x._shape)
     if not isinstance(sharding, NamedSharding) or sharding.num_devices == 1:
         return x

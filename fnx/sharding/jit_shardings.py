@@ -11,9 +11,9 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.placement import placement_of
 from fnx.core.scope import scope
 from fnx.core.support.errors import ArgumentError, MeshError
-from fnx.sharding.constraints import move, targets_of, with_shardings
+from fnx.sharding.constraints import checked_targets, move, targets_of, with_shardings
 from fnx.sharding.mesh import get_mesh
-from fnx.sharding.named_sharding import PartitionSpec, Sharding, resolve
+from fnx.sharding.named_sharding import PartitionSpec, resolve
 from fnx.transforms.dispatch.signature import positions
 from fnx.transforms.jit import Jitted
 
@@ -67,13 +67,9 @@ def sharded_jit(in_shardings: Any, out_shardings: Any, f: Callable[..., Any],
     """Return a function under ``jit`` with shardings; on one device they have no effect."""
     current = get_mesh()
 
-    def is_target(x: Any) -> bool:
-        return x is None or isinstance(x, (Sharding, PartitionSpec))
-
-    resolved = [resolve(s, current) for s in tree.leaves((in_shardings, out_shardings), is_target)
-                if is_target(s) and s is not None]
-    if current.empty and any(isinstance(s, PartitionSpec) for s in
-                             tree.leaves((in_shardings, out_shardings), is_target)):
+    targets = checked_targets((in_shardings, out_shardings))
+    resolved = [resolve(s, current) for s in targets if s is not None]
+    if current.empty and any(isinstance(s, PartitionSpec) for s in targets):
         raise MeshError("jit: expected a mesh for the PartitionSpecs of in_shardings and "
                         "out_shardings, none is set",
                         hint="pass fnx.NamedSharding(mesh, spec), or enter "

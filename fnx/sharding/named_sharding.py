@@ -6,7 +6,7 @@ import itertools
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fnx.core.ir.axis_partitions import Partitions
@@ -52,6 +52,14 @@ class PartitionSpec(tuple[Any, ...]):
 
     def __repr__(self) -> str:
         return f"P({', '.join(map(repr, self))})"
+
+    unreduced: frozenset[Hashable] = frozenset()  # what JAX says of axes: there are none here
+    reduced: frozenset[Hashable] = frozenset()
+
+    @property
+    def partitions(self) -> tuple[Any, ...]:
+        """The partitions of each axis."""
+        return tuple(self)
 
     def __add__(self, other: Any) -> PartitionSpec:
         return PartitionSpec(*self, *other)
@@ -116,6 +124,11 @@ class Sharding:
         return len(self._addressable_device_assignment) == self.num_devices
 
     @property
+    def has_addressable_devices(self) -> bool:
+        """Whether some devices are of this process."""
+        return bool(self._addressable_device_assignment)
+
+    @property
     def num_devices(self) -> int:
         """The number of devices."""
         return len(self._device_assignment)
@@ -132,6 +145,13 @@ class Sharding:
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a shard."""
         return tuple(global_shape)
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """Raise if it does not fit arrays of a shape."""
+        self.shard_shape(aval_shape)
+
+    def _check_rank(self, shape: Sequence[int]) -> None:
+        """Raise if arrays of a shape have too few axes for it."""
 
     def devices_indices_map(self, global_shape: Sequence[int]
                             ) -> dict[Device, tuple[slice, ...]]:
@@ -254,9 +274,7 @@ class NamedSharding(Sharding):
             ShapeError: the array has fewer axes than the spec, or one that is not divisible.
         """
         shape = tuple(global_shape)
-        if len(self.spec) > len(shape):
-            raise ShapeError(f"expected an array of at least {len(self.spec)} axes for {self}, got "
-                             f"shape {shape}", hint="shorten the spec; P() replicates a scalar")
+        self._check_rank(shape)
         factors = self._factors(len(shape))
         for axis, (n, parts) in enumerate(zip(shape, factors)):
             if n % parts:
@@ -264,6 +282,12 @@ class NamedSharding(Sharding):
                                  f"{parts} parts for {self}, got {n} elements",
                                  hint="pad the array, or leave the axis whole with None")
         return tuple([n // parts for n, parts in zip(shape, factors)])
+
+    def _check_rank(self, shape: Sequence[int]) -> None:
+        if len(self.spec) > len(shape):
+            raise ShapeError(f"expected an array of at least {len(self.spec)} axes for {self}, got "
+                             f"shape {tuple(shape)}",
+                             hint="shorten the spec; P() replicates a scalar")
 
     def devices_indices_map(self, global_shape: Sequence[int]
                             ) -> dict[Device, tuple[slice, ...]]:
