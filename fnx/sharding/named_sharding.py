@@ -105,8 +105,9 @@ class Sharding:
     @property
     def _addressable_device_assignment(self) -> tuple[Device, ...]:
         """The devices of this process in order, which orbax reads."""
-        rank = communicator.of_process().rank
-        return tuple([d for d in self._device_assignment if d.process_index == rank])
+        current = communicator.of_process()
+        return self._device_assignment if current.size == 1 else tuple([
+            d for d in self._device_assignment if d.process_index == current.rank])
 
     @property
     def device_set(self) -> set[Device]:
@@ -162,8 +163,8 @@ class Sharding:
     def addressable_devices_indices_map(self, global_shape: Sequence[int]
                                         ) -> dict[Device, tuple[slice, ...]]:
         """Return which part of an array each device of this process holds."""
-        here = self._addressable_device_assignment
-        return {d: at for d, at in self.devices_indices_map(global_shape).items() if d in here}
+        indices, here = self.devices_indices_map(global_shape), self._addressable_device_assignment
+        return indices if len(here) == len(indices) else {d: indices[d] for d in here}
 
     def _block(self, global_shape: Sequence[int]) -> tuple[slice, ...]:
         """Return the part of an array that this process holds."""

@@ -27,6 +27,7 @@ from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.rewriting import dimensions
 from fnx.core.scope import scope, storage
+from fnx.core.support.config import config
 from fnx.core.support.errors import MutationError, set_missing_names
 from fnx.core.support.name_hints import CURES_OF_ARRAYS
 from fnx.core.support.process import load
@@ -257,7 +258,7 @@ class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
         memory = self._storage
         if memory is None:
             return self
-        placement = placement_of(memory)
+        placement = placement_of(memory) if config.placing else None
         if placement is None or placement.sharding is None:
             return from_numpy(self._numpy(), self.weak)
         block = tuple([part.stop - part.start for part in placement.sharding._block(self._shape)])

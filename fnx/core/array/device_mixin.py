@@ -117,8 +117,11 @@ class ArrayDeviceMixin:
     @property
     def addressable_shards(self) -> list[Shard]:
         """The parts on the devices of this process."""
+        shards = self.global_shards
+        if self.is_fully_addressable:
+            return shards
         here = _as_array(self).sharding.addressable_devices
-        return [shard for shard in self.global_shards if shard.device in here]
+        return [shard for shard in shards if shard.device in here]
 
     @property
     def global_shards(self) -> list[Shard]:
