@@ -3,10 +3,13 @@ come."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+import fnx
+from fnx.core.support.errors import RequirementError
 from tests.distributed.launch import launch, run
 
 pytest.importorskip("mpi4py")
@@ -89,3 +92,9 @@ def test_nobody_waits_forever(how: str, says: str, tmp_path: Path) -> None:
 def test_a_process_is_alone_without_a_launcher(tmp_path: Path) -> None:
     program = "import fnx\nfnx.distributed.initialize()\nprint(fnx.process_count())"
     assert run(1, program, folder=tmp_path).split() == ["1"]
+
+
+def test_without_mpi4py_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(RequirementError, match=r"(?s)mpi4py.*pip install 'fnx\[distributed\]'"):
+        fnx.distributed.initialize()

@@ -138,7 +138,7 @@ LAYERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def compare_layers(seed: int) -> list[Collective]:
-    """Compare a random program of layers, or its gradients, with random cuts."""
+    """Compare a random program of layers, its gradients or its tangents with random cuts."""
     rng, data = random.Random(seed), np.random.default_rng(seed)
     steps = [(rng.choice(list(LAYERS)), rng.randrange(2)) for _ in range(rng.randint(1, 6))]
 
@@ -147,7 +147,8 @@ def compare_layers(seed: int) -> list[Collective]:
             x = LAYERS[name](x, ws[i])
         return (x ** 2).sum() if seed % 2 else x
     xs = [data.standard_normal((8, 8)).astype(np.float32) for _ in range(3)]
-    function, args = traced(fnx.value_and_grad(f, argnums=(0, 1, 2)) if seed % 2 else f, *xs)
+    forms = (f, fnx.value_and_grad(f, argnums=(0, 1, 2)), lambda *xs: fnx.jvp(f, xs, xs[::-1]))
+    function, args = traced(forms[seed % 2 or seed % 4], *xs)
     grid = rng.choice(GRIDS)
     params = [*[random_cuts(rng, grid, (8, 8)) for _ in xs],
               *[((),) * x.ndim for x in args[len(xs):]]]
