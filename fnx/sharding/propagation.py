@@ -129,6 +129,8 @@ class _Walk:
         # of each node; of an op with several results, those of each of them
         self._of: dict[UOp, Partitions] = {}
         self._several: dict[UOp, list[Partitions]] = {}
+        # of slices: axis -> its partition and length before
+        self._slices: dict[UOp, dict[int, tuple[tuple[Hashable, ...], Any]]] = {}
 
     def partitions(self, sharding: Sharding | None, ndim: int = 0) -> Partitions:
         """Return the partitions that a sharding says."""
@@ -147,8 +149,8 @@ class _Walk:
 
     def results(self, function: UOp, params: Sequence[Partitions]) -> list[Partitions]:
         """Return the partitions of the results of a FUNCTION from those of its parameters."""
-        outer = self._of, self._several
-        self._of, self._several = {}, {}
+        outer = self._of, self._several, self._slices
+        self._of, self._several, self._slices = {}, {}, {}
         for node in toposort(function.src):
             if node.op in ops.HIGHER_ORDER:
                 self._several[node] = self._bodies(node)
@@ -162,7 +164,7 @@ class _Walk:
             else:
                 self._of[node] = self._fit(self._computed(node), node.shape)
         out = [self._of[node] for node in function.src]
-        self._of, self._several = outer
+        self._of, self._several, self._slices = outer
         return out
 
     def _computed(self, node: UOp) -> Partitions:
@@ -175,7 +177,24 @@ class _Walk:
             for part, i in zip(parts, axes):
                 if i is not None:
                     out[i] = out[i] or part
+        self._follow_slices(node, out)
         return tuple(out)
+
+    def _follow_slices(self, node: UOp, out: list[tuple[Hashable, ...]]) -> None:
+        """Let what joins or pads slices of an axis to its length be cut as the axis was:
+        ``jnp.roll(x, 1)``."""
+        before = {i: pair for x in node.src for i, pair in self._slices.get(x, {}).items()}
+        if node.op is ops.SHRINK:
+            x = node.src[0]
+            before.update({i: (part, n) for i, (part, n, m) in enumerate(zip(
+                self._of.get(x, ()), x.shape, node.shape)) if part and n != m})
+        if node.op in (ops.CONCAT, ops.PAD):
+            for i, (part, n) in before.items():
+                if n == node.shape[i] and not out[i]:
+                    out[i] = part
+        if before and (node.op in (ops.CONCAT, ops.PAD, ops.SHRINK) or
+                       node.op.kind == "elementwise"):
+            self._slices[node] = before
 
     def _batched(self, node: UOp) -> list[Partitions]:
         """Return the partitions of the results of a SORT, as of its first operand, or of a LINALG,

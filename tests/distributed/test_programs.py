@@ -134,7 +134,7 @@ z = fnx.make_array_from_single_device_arrays((2 * n, 3), at("d"), [jnp.full((2, 
 assert float(abs(x - y).sum() + abs(x - z).sum()) == 0  # eager
 drawn = fnx.random.normal(fnx.random.key(0), (2 * n, 3), out_sharding=at("d"))
 for like in (drawn, jnp.zeros((2 * n, 3), device=at("d")), jnp.copy(x), jnp.zeros_like(x),
-             x.at[0].set(0), jnp.sort(x, 1)):
+             x.at[0].set(0), jnp.sort(x, 1), jnp.roll(x, 1, 0)):
     assert like.sharding.is_equivalent_to(x.sharding, 2) and like.shape == x.shape
     assert [part.data.shape for part in like.addressable_shards] == [(2, 3)]
 np.testing.assert_array_equal(utils.process_allgather(jnp.copy(x)), whole)
