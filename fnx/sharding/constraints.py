@@ -36,7 +36,8 @@ _copy_to_device = lazy_import("fnx.transforms.link", "transfer_storage")
 _TARGETS = (Sharding, PartitionSpec, Device)
 _LABEL = "sharding_constraint("
 _END = " devices)"
-_BATCHED, _TRANSPOSED = ".batched", ".backward"  # what derived bodies add to the label
+_BATCHED = ".batched"
+_FORMS = _BATCHED, ".backward", ".jvp"  # what derived bodies add to the label
 _constraints: dict[str, NamedSharding] = {}  # by the label of the identity that stands for it
 
 
@@ -169,16 +170,16 @@ labelled[_LABEL] = Labelled(
 def constraint_of(function: UOp) -> NamedSharding | None:
     """Return the sharding that the identity with the label of a FUNCTION stands for.
 
-    Its transpose has the same one; batched, it leaves the new axes in front open.
+    Its transpose, and its form for values and tangents, have the same one; batched, it leaves the
+    new axes in front open.
     """
-    if not (label := function.arg.name).startswith(_LABEL) or len(function.src) != 1 or \
-            function.src[0].op is not ops.PARAM:
+    if not (label := function.arg.name).startswith(_LABEL) or any(
+            x.op is not ops.PARAM or x.arg.slot != i for i, x in enumerate(function.src)):
         return None
     label, end, forms = label.partition(_END)
     sharding = _constraints.get(label + end)
     n = forms.count(_BATCHED)
-    if sharding is None or len(_BATCHED) * n + forms.count(_TRANSPOSED) * len(_TRANSPOSED) != \
-            len(forms):
+    if sharding is None or sum([forms.count(form) * len(form) for form in _FORMS]) != len(forms):
         return None
     return sharding if not n else sharding.update(
         spec=PartitionSpec(*[None] * n, *sharding.spec))

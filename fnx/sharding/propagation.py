@@ -211,7 +211,7 @@ class _Walk:
             return []
         constraint = constraint_of(bodies.steps[0])
         if isinstance(constraint, NamedSharding) and isinstance(constraint.mesh, Mesh):
-            return [self.partitions(constraint, len(bodies.operands[0].shape))]
+            return [self.partitions(constraint, len(x.shape)) for x in bodies.steps[0].src]
         consts, carries, rest = bodies.split([self._of.get(x, ()) for x in bodies.operands])
         is_scan = node.op is ops.SCAN
         out = self.results(bodies.steps[0], [*consts, *carries,

@@ -165,6 +165,11 @@ def test_derivatives_have_the_sharding_of_their_arguments(mesh: Mesh) -> None:
     g = fnx.shard_map(lambda x: lax.psum(x ** 2, "a"), mesh=mesh, in_specs=P("a"), out_specs=P())
     assert fnx.grad(lambda x: g(x).sum())(X).sharding.is_equivalent_to(
         NamedSharding(mesh, P("a")), 2)
+    for out in (*fnx.jvp(g, (X,), (X,)), *fnx.jit(lambda x: fnx.jvp(g, (x,), (x,)))(X)):
+        assert out.sharding == NamedSharding(mesh, P())
+    rows = NamedSharding(mesh, P("a"))
+    for out in fnx.jvp(lambda x: lax.with_sharding_constraint(x * x, rows), (X,), (X,)):
+        assert out.sharding == rows
     mapped = fnx.vmap(lambda x: lax.with_sharding_constraint(x, NamedSharding(mesh, P("a"))))
     assert mapped(X).sharding == NamedSharding(mesh, P(None, "a"))
 

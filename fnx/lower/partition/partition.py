@@ -131,7 +131,7 @@ class _Walk:
             if not bodies.steps:
                 return self.replicated(node, operands)
             if (target := self.constraint(node)) is not None:
-                return [self.reshard(operands[0], target)]
+                return [self.reshard(x, target) for x in operands[:len(node.arg.outs)]]
             return self.frame(bodies.steps[0], dict(enumerate(operands))).outs
         consts, carries, rest = map(list, bodies.split(
             [self.reshard(x, x.parts) for x in operands[len(bodies.selector):]]))
@@ -213,7 +213,7 @@ class _Frame:
         out = {x: parts for x, parts in results if parts is not None}
         for node in reversed(self.order):
             if (target := self.walk.constraint(node)) is not None:
-                out[node.src[1]] = target
+                out.update(dict.fromkeys(node.src[1:], target))
             wish = out.get(node, ())
             if not any(wish) or node.op in _SCOPES or node.op is ops.GETTUPLE:
                 continue
