@@ -98,7 +98,7 @@ def sum_cotangents(parts: Sequence[UOp]) -> UOp:
 
 
 def add(total: UOp, part: UOp) -> UOp:
-    """Return the sum of both: a scatter into zeros is added by scattering into ``total``.
+    """Return the sum of both: scatters into zeros are added by scattering into ``total``.
 
     >>> from fnx.core.ir import dtypes
     >>> x, i = build.param(0, dtypes.float32, (9,)), build.param(1, dtypes.int32, (2,))
@@ -106,15 +106,25 @@ def add(total: UOp, part: UOp) -> UOp:
     >>> add(x, build.scatter(zeros_like(x), [i], u, ops.ADD)) is build.scatter(x, [i], u, ops.ADD)
     True
     """
-    if not _is_scatter_into_zeros(part):
-        return build.add(total, part)
-    _, *index, updates = part.src
-    return build.scatter(total, index, updates, ops.ADD, part.arg.axes)
+    scatters = _scatters_into_zeros(part)
+    for node in reversed(scatters):
+        _, *index, updates = node.src
+        total = build.scatter(total, index, updates, ops.ADD, node.arg.axes)
+    return total if scatters else build.add(total, part)
 
 
 def _is_scatter_into_zeros(node: UOp) -> bool:
-    return node.op is ops.SCATTER and node.arg.monoid is ops.ADD and \
-        node.src[0] is zeros_like(node) and node.dtype.storage is None
+    return bool(_scatters_into_zeros(node))
+
+
+def _scatters_into_zeros(node: UOp) -> list[UOp]:
+    """Return the SCATTERs that a sum of them into zeros consists of, the last one first; else an
+    empty list."""
+    scatters = []
+    while node.op is ops.SCATTER and node.arg.monoid is ops.ADD and node.dtype.storage is None:
+        scatters.append(node)
+        node = node.src[0]
+    return scatters if scatters and node is zeros_like(node) else []
 
 
 def _padded_axis(node: UOp) -> int | None:
