@@ -60,6 +60,7 @@ from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.kernel.row_blocks import block_rows
 from fnx.lower.kernel.row_epilogues import stage_row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
+from fnx.lower.kernel.split_by_divisor import split_by_divisor
 from fnx.lower.kernel.unroll_columns import unroll_columns
 from fnx.lower.memory.commands import Block, build_block, plan_memory
 from fnx.lower.memory.in_place import (
@@ -298,6 +299,8 @@ KERNEL_PASSES = (
     Pass("hoist_scalar_factors", lift_to_kernel(hoist_scalar_factors, user_written=False), "kernel",
          "kernel", features=REDUCE_OPS),
     Pass("coalesce", lift_to_kernel(coalesce, user_written=False), "kernel", "kernel"),
+    Pass("split_by_divisor", lift_to_kernel(split_by_divisor, user_written=False), "kernel",
+         "kernel", features=frozenset({ops.IDIV, ops.REM})),
     Pass("unroll_columns", lift_to_kernel(unroll_columns, user_written=False), "kernel", "kernel",
          features=SELECT_OPS),
     Pass("split_index_sets", lift_to_kernel(split_index_sets, user_written=False), "kernel",

@@ -19,6 +19,7 @@ from fnx.core.ir.expr import Expr, maximum, minimum
 from fnx.core.ir.op import merge_by_axis
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.residues import select_multiples
 from fnx.core.support.errors import Location, SpecError
 from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
 from fnx.lower.fusion import concat_in_place
@@ -312,7 +313,10 @@ class _Builder:
         inner = source_index(node, 0, index)
         valid = self._valid(x.shape, inner, within=False)
         value = self._read(x, inner)
-        return value if valid is None else _select(valid, value, self._read(fill, ()))
+        if valid is None:
+            return value
+        valid, value = select_multiples(valid, value)
+        return _select(valid, value, self._read(fill, ()))
 
     def fold(self, node: UOp, index: Tokens) -> UOp:
         y, w = node.src[0], node.arg
