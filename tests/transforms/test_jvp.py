@@ -92,3 +92,12 @@ def test_float0_is_a_leaf_to_users() -> None:
         assert len(paths) == 2 and fnx.tree.broadcast(1, g) == {"n": 1, "w": 1}
         assert fnx.tree_util.all_leaves([g["n"]])
         assert not fnx.tree_util.is_tree_node(type(g["n"]))
+
+
+def test_the_tangent_of_a_choice_is_one_choice() -> None:
+    x = jnp.arange(6.0)
+    text = fnx.jit(lambda x, t: fnx.jvp(lambda x: jnp.where(x > 2, x * x, x * 3), (x,), (t,))
+                   ).lower(x, x).text("graph")
+    assert text.count("where") == 2
+    np.testing.assert_array_equal(
+        fnx.jvp(lambda x: jnp.where(x > 2, x * x, x * 3), (x,), (x,))[1], [0, 3, 6, 18, 32, 50])

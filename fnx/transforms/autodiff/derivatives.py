@@ -45,6 +45,7 @@ from fnx.transforms.autodiff.fft_rules import FftRule
 from fnx.transforms.autodiff.higher_order import CallRule, GetTupleRule
 from fnx.transforms.autodiff.lazy_rule import LazyRule
 from fnx.transforms.autodiff.rules import (
+    Choice,
     DerivativeRule,
     Elementwise,
     JvpTerm,
@@ -288,8 +289,9 @@ piecewise(ops.ADD, lambda t, y, a, b: t, lambda t, y, a, b: t)
 piecewise(ops.SUB, lambda t, y, a, b: t, lambda t, y, a, b: -t)
 piecewise(ops.MAX, _winner_jvp(0, operator.gt), _winner_jvp(1, operator.gt), selected=_at_least)
 piecewise(ops.MIN, _winner_jvp(0, operator.lt), _winner_jvp(1, operator.lt), selected=_at_most)
-piecewise(ops.WHERE, None, lambda t, y, c, a, b: where(c, t, 0),
-          lambda t, y, c, a, b: where(c, 0, t), selected=_where_mask)
+DERIVATIVES[ops.WHERE] = Choice((None, lambda t, y, c, a, b: where(c, t, 0),
+                                 lambda t, y, c, a, b: where(c, 0, t)), False,
+                                selected=_where_mask)
 
 elementwise(ops.MUL, lambda t, y, a, b: t * b, lambda t, y, a, b: t * a)
 elementwise(ops.MULACC, lambda t, y, a, b, c: t * b, lambda t, y, a, b, c: t * a,

@@ -281,6 +281,16 @@ class Elementwise(DerivativeRule):
 _CONVERSIONS = frozenset({ops.CAST, ops.REAL, ops.IMAG, ops.COMPLEX})  # of one element each
 
 
+class Choice(Elementwise):
+    """WHERE: the tangent is a choice of tangents, rather than a sum of two with zeros."""
+
+    def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
+        _, a, b = tangents
+        if a is None or b is None:
+            return super().jvp(node, tangents)
+        return a if a is b else build.where(node.src[0], a, b)
+
+
 class Linear(DerivativeRule):
     """The op is jointly linear in ``positions`` (None: in all its operands).
 

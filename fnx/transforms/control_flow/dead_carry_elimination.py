@@ -4,7 +4,9 @@
     after   GETTUPLE(SCAN(c -> c + 1), 0)
 
 A gradient reads the residuals of a loop, and often not its value. A carry is live if a live result
-depends on it after any number of steps. Effects need no special case: their token has a reader.
+depends on it after any number of steps. One that every step returns as it came, such as a tangent
+that a choice leaves alone, becomes a constant. Effects need no special case: their token has a
+reader.
 
 >>> from fnx.core.ir import build_calls, dtypes
 >>> c, n = (build.param(i, dtypes.float32, ()) for i in (0, 1))
@@ -31,27 +33,41 @@ def eliminate_dead_carries(outs: Sequence[UOp]) -> list[UOp]:
     for n in order:
         if n.op is ops.GETTUPLE and n.src[0].op is ops.SCAN:
             read.setdefault(n.src[0], set()).add(n.arg)
-    if all(len(numbers) == len(scan.arg.outs) for scan, numbers in read.items()):
+    constant = {scan: _constant_carries(OpBodies(scan)) for scan in read}
+    if all(len(numbers) == len(scan.arg.outs) and not constant[scan]
+           for scan, numbers in read.items()):
         return list(outs)
 
     def prune(node: UOp, src: tuple[UOp, ...]) -> dict[int, UOp] | None:
-        if node not in read or len(read[node]) == len(node.arg.outs):
+        if node not in read or len(read[node]) == len(node.arg.outs) and not constant[node]:
             return None
-        return _prune_scan(node.with_operands(src), read[node])
+        return _prune_scan(node.with_operands(src), read[node], constant[node])
     return replace_results(outs, prune)
 
 
-def _prune_scan(node: UOp, read: set[int]) -> dict[int, UOp]:
+def _constant_carries(op: OpBodies) -> frozenset[int]:
+    """Return the numbers of the carries that each step returns as they came."""
+    body, = op.steps
+    _, carries, _ = op.split(range(len(op.operands)))
+    return frozenset([k for k, i in enumerate(carries)
+                      if body.src[k].op is ops.PARAM and body.src[k].arg.slot == i])
+
+
+def _prune_scan(node: UOp, read: set[int], constant: frozenset[int]) -> dict[int, UOp]:
     """Rebuild a SCAN without its dead results and carries; return result number -> node."""
     op, (body,) = OpBodies(node), OpBodies(node).steps
     consts, carries, rest = op.split(range(len(op.operands)))
-    live = op.live_results(read)
+    initial = {k: op.operands[carries[k]] for k in constant}
+    live = [r for r in op.live_results(read - constant) if r not in constant]
+    if not live:
+        return initial
     outs = [body.src[o] for o in live]
     params = build.params(build.function(outs, len(op.operands)))
-    used = [[i for i in consts if i in params], [i for i in carries if i - op.n_consts in live],
+    used = [[i for i in (*consts, *[carries[k] for k in sorted(constant)]) if i in params],
+            [i for i in carries if i - op.n_consts in live],
             [i for i in rest if i in params]]
     slots = {params[i]: build.param(k, params[i].dtype, params[i].shape)
              for k, i in enumerate([i for group in used for i in group]) if i in params}
     pruned = build.function(substitute(outs, slots), sum(map(len, used)), body.arg.name)
     loop = op.rebuild([pruned], [[op.operands[i] for i in group] for group in used])
-    return dict(zip(live, build.results(copy_locs(loop, node))))
+    return initial | dict(zip(live, build.results(copy_locs(loop, node))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,3 +238,25 @@ def test_functions_of_invariants_are_computed_once() -> None:
     for _ in range(5):
         expected = expected * np.exp(-0.5j * v) + np.exp(v)[::-1]
     np.testing.assert_allclose(fnx.jit(f)(v, z), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [0, 1, 7])
+def test_carries_that_no_step_changes_are_constants(length: int) -> None:
+    """A choice between values with one tangent leaves the tangent alone: no loop computes it."""
+    def run(x: Any, y: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            x, y = c
+            return (jnp.where(x.sum() > 1, jnp.sin(x) * y, x), y), (y * 2, x.sum())
+        return lax.scan(step, (x, y), None, length=length)
+    x, y = jnp.arange(4.0), jnp.ones(4) * 3
+    (a, b), (twice, sums) = fnx.jit(run)(x, y)
+    with override(device="interp"):
+        (c, d), (want_twice, want_sums) = run(x, y)
+    for got, want in ((a, c), (b, d), (twice, want_twice), (sums, want_sums)):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+    def tangent(x: Any, t: Any) -> Any:
+        return fnx.jvp(lambda x: lax.scan(lambda c, _: (jnp.where(c.sum() > 1, c, c + 1), None), x,
+                                          None, length=length)[0], (x,), (t,))[1]
+    np.testing.assert_array_equal(fnx.jit(tangent)(x, y), y)
+    assert "scan" not in fnx.jit(tangent).lower(x, y).text("graph")
