@@ -174,8 +174,11 @@ def _counts(index: UOp, axis: int) -> bool:
     if axis >= len(index.shape):
         return False
     while index.op is ops.STOP_GRADIENT or \
-            index.op is ops.EXPAND and index.src[0].shape[axis] == index.shape[axis]:
+            index.op is ops.EXPAND and index.src[0].shape[axis] == index.shape[axis] or \
+            index.op is ops.RESHAPE and math.prod(index.shape) == index.shape[axis]:
+        if index.op is ops.RESHAPE:  # all other axes are of length 1
+            if index.shape[axis] not in index.src[0].shape:
+                return False
+            axis = index.src[0].shape.index(index.shape[axis])
         index = index.src[0]
-    if index.op is ops.RESHAPE and math.prod(index.shape) == index.shape[axis]:
-        index, axis = index.src[0], 0
     return index.op is ops.IOTA and not axis

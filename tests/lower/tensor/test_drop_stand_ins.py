@@ -7,9 +7,13 @@ import random
 import numpy as np
 import pytest
 
+import fnx
+import fnx.lax
+import fnx.numpy as jnp
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import evaluate
+from fnx.core.support.config import override
 from fnx.lower.tensor.drop_stand_ins import drop_stand_ins
 
 F, B = dtypes.float32, dtypes.bool_
@@ -117,6 +121,21 @@ def drawn(rng: random.Random, size: int) -> UOp:
             shape = (1, 4) if axis == 0 else (4, 1)
             values.append(build.expand(build.reshape(total, shape), (4, 4)))
     return build.function(values[-2:], 4)
+
+
+def test_rows_of_nested_batches_pass_a_gather() -> None:
+    """Lanes of two vmaps each read their own row at an index of their own."""
+    def walk(table: fnx.Array, at: fnx.Array) -> fnx.Array:
+        return fnx.lax.while_loop(lambda i: table[i] > 0, lambda i: table[i], at)
+    below = np.random.default_rng(0).random((2, 3, 50)) * np.arange(50)  # so walks end
+    table, at = jnp.asarray(below.astype(np.int32)), jnp.asarray([[9, 20, 30], [45, 48, 49]])
+    f = fnx.jit(fnx.vmap(fnx.vmap(walk)))
+    text = f.lower(table, at).text("simplified")
+    assert "where" not in "".join(line for line in text.splitlines() if "[2, 3, 50]" in line
+                                  and "function" not in line)
+    with override(device="interp"):
+        want = f(table, at)
+    np.testing.assert_array_equal(f(table, at), want)
 
 
 @pytest.mark.parametrize("seed", range(200))
