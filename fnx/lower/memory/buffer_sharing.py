@@ -229,15 +229,14 @@ class BufferSharing:
             return
         self.writable.add(param)
         self.carried = result, param
-        live_range = self.live_ranges[result]
         for copy_args in self._copy_chain(param, result):
             self.elide_copy(*copy_args)
-        position = live_range.first
-        launch = self.launches[position]
-        if self.owner(result) is not param:
+        owner = self.owner(result)
+        if owner is not param:
+            position = self.live_ranges[owner].first  # that of all updates that share the buffer
             if self.live_ranges[param].last < position:
-                self._merge_buffers(result, param)
-            elif (result, param) in launch.may_alias:
+                self._merge_buffers(owner, param)
+            elif (result, param) in self.launches[position].may_alias:
                 self.overwrite(position, result, param)
         self.carried = None
         if self.owner(result) is not param:
