@@ -5,6 +5,7 @@
     python benchmarks/whole_programs.py --part 1/8               an eighth
     python benchmarks/whole_programs.py --again --above 1.5      measure the slow ones again
     python benchmarks/whole_programs.py --write                  also renews docs/benchmarks.md
+    python benchmarks/whole_programs.py --under grad             their gradients (transformed.py)
 
 Steady times are medians of rounds in which both take turns (sweep.py), by processor time over all
 threads, and by the wall clock. A first call traces and compiles, with empty caches. Memory is what
@@ -31,10 +32,11 @@ import numpy as np
 from goals import tolerance
 from run import block, leaves, load
 from sweep import BUILD, RTOL, Record, agree, caller, commit, interleaved, mean, read
+from transformed import KINDS, Transformed
 
-STATE = BUILD / "programs.jsonl"
 ROUNDS = 5
 SLOW, LIMIT = 1.5, 1.0  # ratios above which programs are named, or counted
+DERIVED_RTOL = 0.1  # of derivatives, which sum many terms that cancel
 CLOCKS = {"processor": 1, "wall": 0}
 
 
@@ -55,7 +57,7 @@ def planned_bytes(target: str, f: Any, args: Any, result: Any) -> int:
     return plan + sum(x.nbytes for x in leaves(result) if hasattr(x, "nbytes"))
 
 
-def difference(got: Any, expected: Any, operands: Any) -> str:
+def difference(got: Any, expected: Any, operands: Any, rtol: float = RTOL) -> str:
     """Describe what differs between two results: shapes, dtypes or values; empty if they agree.
 
     bfloat16 is compared loosely: JAX rounds rarely, fnx to each dtype that is written.
@@ -63,7 +65,7 @@ def difference(got: Any, expected: Any, operands: Any) -> str:
     def narrow(x: Any) -> Any:
         return np.asarray(x.astype("float32") if str(x.dtype) == "bfloat16" else x)
     given = [x for x in leaves((got, operands)) if hasattr(x, "dtype")]
-    within = max(RTOL, tolerance(given, given))
+    within = max(rtol, tolerance(given, given))
     for i, (a, b) in enumerate(zip(leaves(got), leaves(expected), strict=True)):
         if (str(a.dtype), a.shape) != (str(b.dtype), b.shape):
             return f"result {i} is {a.dtype}{list(a.shape)}, of JAX {b.dtype}{list(b.shape)}"
@@ -75,7 +77,7 @@ def difference(got: Any, expected: Any, operands: Any) -> str:
 
 def measure(program: Any, spaces: dict[str, Any], rounds: int) -> Record:
     """Return the seconds of steady and of first calls, bytes, and differences or failures."""
-    calls, results = {}, {}
+    calls, results, errors = {}, {}, []
     found: Record = {"name": program.name, "theme": program.theme, "first": {}, "bytes": {}}
     for target, ns in spaces.items():
         try:
@@ -84,9 +86,13 @@ def measure(program: Any, spaces: dict[str, Any], rounds: int) -> Record:
             found["bytes"][target] = planned_bytes(target, f, args, results[target])
             calls[target] = caller(f, list(args), block)
         except Exception as error:  # a program that a target cannot run must not hide the rest
-            found["differs"] = f"{target}: {type(error).__name__}: {error}"[:300]
+            errors.append(f"{target}: {type(error).__name__}: {error}"[:300])
+    if errors and results:  # what neither can do is no difference
+        found["differs"] = "; ".join(errors)
     if results.keys() >= spaces.keys():
-        found["differs"] = difference(results["fnx"], results["jax"], args)
+        is_derived = getattr(program, "kind", "vmap") != "vmap"
+        found["differs"] = difference(results["fnx"], results["jax"], args,
+                                      DERIVED_RTOL if is_derived else RTOL)
     results.clear()
     if calls.keys() >= spaces.keys():
         found |= {target: list(pair) for target, pair in interleaved(calls, rounds).items()}
@@ -155,7 +161,8 @@ def chosen(options: argparse.Namespace, done: dict[str, Record], now: str) -> li
     """Return the programs to measure."""
     from programs import PROGRAMS
     number, of = options.part
-    return [p for i, p in enumerate(PROGRAMS.values())
+    programs = [Transformed(p, options.under) if options.under else p for p in PROGRAMS.values()]
+    return [p for i, p in enumerate(programs)
             if i % of == number - 1 and p.name not in options.without
             and (not options.words or any(w in f"{p.theme}: {p.name}" for w in options.words))
             and (ratio(done.get(p.name, {}), "processor") or 0.0) >= options.above
@@ -172,10 +179,13 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--above", type=float, default=0.0, metavar="RATIO",
                         help="only what was slower than that")
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--state", type=Path, default=STATE)
+    parser.add_argument("--under", choices=KINDS, help="a transform of each program")
+    parser.add_argument("--state", type=Path)
     parser.add_argument("--fresh", action="store_true", help="forget what is in the state file")
     parser.add_argument("--write", action="store_true", help="renew docs/benchmarks.md")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.state = options.state or BUILD / f"programs{options.under or ''}.jsonl"
+    return options
 
 
 def run(options: argparse.Namespace) -> list[Record]:

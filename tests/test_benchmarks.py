@@ -11,6 +11,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+import fnx
+
 HERE = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
@@ -174,6 +176,36 @@ def test_programs_run_at_small_sizes(programs: ModuleType, part: int) -> None:
             want = [np.asarray(x) for x in leaves(f(*args))]
         for a, b in zip(leaves(got), want, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3, err_msg=program.name)
+
+
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("kind", ["grad", "jvp"])
+@pytest.mark.parametrize("part", range(4))
+def test_derivatives_of_programs_are_those_of_their_graphs(programs: ModuleType, kind: str,
+                                                           part: int) -> None:
+    """A sample. The graph is evaluated node by node: launches of any device share a plan."""
+    from programs import PROGRAMS
+    from run import leaves, load
+
+    from fnx.core.levels import interp
+
+    ns, count = load("fnx")[0], 0
+    for program in [*PROGRAMS.values()][part + 1::11]:
+        try:
+            f, (values,) = programs.Transformed(program, kind).build(ns, small=True)
+            got = leaves(f(values))
+        except (LookupError, fnx.errors.GradError):
+            continue  # has no float operands, or results
+        traced = fnx.make_jaxpr(f)(values)
+        operands = [*values, *traced.consts]
+        if any(str(x.dtype).startswith(("key", "bfloat")) for x in operands):
+            continue  # NumPy has none of these
+        want = interp.apply(traced.function, [np.asarray(x) for x in operands])
+        for a, b in zip(got, want, strict=True):
+            scale = np.nanmax(np.abs(b), initial=1e-3)
+            np.testing.assert_allclose(a, b, rtol=2e-2, atol=2e-2 * scale, err_msg=program.name)
+        count += 1
+    assert count
 
 
 def test_programs_are_compared_worst_first(programs: ModuleType) -> None:
