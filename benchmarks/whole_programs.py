@@ -90,7 +90,7 @@ def measure(program: Any, spaces: dict[str, Any], rounds: int) -> Record:
     if errors and results:  # what neither can do is no difference
         found["differs"] = "; ".join(errors)
     if results.keys() >= spaces.keys():
-        is_derived = getattr(program, "kind", "vmap") != "vmap"
+        is_derived = isinstance(program, Transformed) and program.kind != "vmap"
         found["differs"] = difference(results["fnx"], results["jax"], args,
                                       DERIVED_RTOL if is_derived else RTOL)
     results.clear()

@@ -202,7 +202,7 @@ def test_derivatives_of_programs_are_those_of_their_graphs(programs: ModuleType,
             continue  # NumPy has none of these
         want = interp.apply(traced.function, [np.asarray(x) for x in operands])
         for a, b in zip(got, want, strict=True):
-            scale = np.nanmax(np.abs(b), initial=1e-3)
+            scale = np.nanmax(np.abs(b), initial=1e-3)  # sums of float32 that cancel
             np.testing.assert_allclose(a, b, rtol=2e-2, atol=2e-2 * scale, err_msg=program.name)
         count += 1
     assert count

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -210,24 +210,23 @@ def test_a_killed_run_goes_on_to_the_same_bits(char_lm: ModuleType, tmp_path: Pa
     assert lines(capsys)[-1] == said[-1] and float(said[-1].rpartition(" ")[2]) < 3.5
 
 
-def test_data_parallel_training_has_the_weights_of_one_device(
-        capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def own_cpu_devices() -> Iterator[None]:
     before = fnx.config.cpu_devices
-    try:
-        example("data_parallel").main(["--steps", "20"])
-    finally:
-        fnx.config.cpu_devices = before
+    yield
+    fnx.config.cpu_devices = before
+
+
+def test_data_parallel_training_has_the_weights_of_one_device(
+        capsys: pytest.CaptureFixture[str], own_cpu_devices: None) -> None:
+    example("data_parallel").main(["--steps", "20"])
     said = re.fullmatch(r"loss (.*) -> (.*) on 8 devices; .* within (.*)", lines(capsys)[-1])
     assert said is not None and float(said[2]) < float(said[1]) / 2 and float(said[3]) < 1e-5
 
 
 def test_a_gpt_that_is_sharded_in_five_ways_has_the_losses_of_one_device(
-        capsys: pytest.CaptureFixture[str]) -> None:
-    before = fnx.config.cpu_devices
-    try:
-        example("sharded_gpt").main(["--steps", "4"])
-    finally:
-        fnx.config.cpu_devices = before
+        capsys: pytest.CaptureFixture[str], own_cpu_devices: None) -> None:
+    example("sharded_gpt").main(["--steps", "4"])
     form = r"(\w+) +loss (.*) -> (.*), within (.*) of one device; .* (\(.*\)) of.*"
     said = [re.fullmatch(form, x) for x in lines(capsys)]
     parts = {m[1]: m[5] for m in said if m is not None}

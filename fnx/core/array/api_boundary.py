@@ -218,6 +218,17 @@ def takes_out_sharding(f: Callable[P, R]) -> Callable[P, R]:
     return placed
 
 
+def _call_adapted(call: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    """Call a public function, which rejected these arguments, with what they mean in JAX."""
+    adapted = adapt_call(call, args, kwargs)
+    if adapted is None:
+        raise signature_error(call, args, kwargs) from None
+    current_loc.loc = None
+    if (target := placement_target(call, kwargs)) is not None:
+        return cast(R, placed_result(call, *adapted, target))
+    return call(*adapted[0], **adapted[1])
+
+
 def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
     """Decorate a function of the public API: record the user's line, evaluate eager results.
 
@@ -261,13 +272,7 @@ def public_api(f: Callable[P, R], name: str = "") -> Callable[P, R]:
             raise
         except TypeError as error:
             if not fits_signature(call, args, kwargs):
-                adapted = adapt_call(call, args, kwargs)
-                if adapted is None:
-                    raise signature_error(call, args, kwargs) from None
-                current_loc.loc = None
-                if (target := placement_target(call, kwargs)) is not None:
-                    return cast(R, placed_result(retry, *adapted, target))
-                return retry(*adapted[0], **adapted[1])
+                return _call_adapted(retry, args, kwargs)
             if (explained := explain_type_error(call, args, kwargs, error)) is not None:
                 raise explained from None
             filter_traceback(error)

@@ -50,6 +50,13 @@ def long_lengths(node: UOp) -> list[int]:
     return [n for n in node.shape if n != 1]
 
 
+def sort_order_length(node: UOp) -> int | None:
+    """Return n if a node is the order of sorted rows, a permutation of 0 to n - 1; else None."""
+    sort = node.src[0] if node.op is ops.GETTUPLE else node
+    return sort.arg.ins[0][0][-1] if sort.op is ops.SORT and sort is not node and \
+        sort.arg.outputs[node.arg] < 0 else None
+
+
 def index_node(node: UOp) -> UOp:
     """Return the INDEX of a LOAD or a STORE."""
     return node.src[0]

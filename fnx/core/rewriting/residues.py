@@ -39,7 +39,8 @@ def near_multiple(x: UOp, n: int) -> tuple[UOp, UOp] | None:
 
 def select_multiples(valid: UOp, value: UOp) -> tuple[UOp, UOp]:
     """Return a condition, and a value that is needed only where it holds, without remainders and
-    quotients of what the condition makes a multiple."""
+    quotients of what the condition makes a multiple. Quotients stay that would leave the bounds of
+    the division where it does not hold: loads are proved by these."""
     conditions = conjuncts(valid)
     for at, condition in enumerate(conditions):
         is_below_1 = condition.op is ops.CMPLT and condition.src[1] is build.index_const(1)
@@ -49,7 +50,7 @@ def select_multiples(valid: UOp, value: UOp) -> tuple[UOp, UOp]:
             continue
         x, n = remainder.src
         parts = near_multiple(x, build.const_of(n))
-        if parts is not None:
+        if parts is not None and _is_within(parts[0], build.idiv(x, n)):
             q, r = parts
             conditions[at] = ((Expr(r) < 1) & (-1 < Expr(r))).node
             value, = substitute([value], {
@@ -57,3 +58,9 @@ def select_multiples(valid: UOp, value: UOp) -> tuple[UOp, UOp]:
                 for node in toposort([value]) if node.op in (ops.IDIV, ops.REM)
                 and node.src[1] is n and symbolic.simplify(node.src[0]) is x})
     return reduce(build.and_, conditions), value
+
+
+def _is_within(quotient: UOp, division: UOp) -> bool:
+    low, high = symbolic.bounds(quotient)
+    lowest, highest = symbolic.bounds(symbolic.simplify(division))
+    return lowest <= low and high <= highest

@@ -89,8 +89,7 @@ def choose_location(locs: Sequence[Location]) -> Location | None:
 
 
 def own_locations(locs: Sequence[Location], lines: Container[Location]) -> tuple[Location, ...]:
-    """Return those of a node's locations that are among the ``lines`` of a program; all of them if
-    none is.
+    """Return the locations that are among the ``lines`` of a program; all of them if none is.
 
     >>> own_locations([("m.py", 4), ("m.py", 8)], {("m.py", 8), ("m.py", 9)})
     (('m.py', 8),)
@@ -99,8 +98,7 @@ def own_locations(locs: Sequence[Location], lines: Container[Location]) -> tuple
 
 
 def format_location(loc: Location | None) -> str:
-    """Format as ``file:line``, relative to the working directory for files below it; the line of a
-    cell as ``In [3], line 2``."""
+    """Format as ``file:line``, relative to the working directory; a cell as ``In [3], line 2``."""
     if loc is None:
         return "<unknown line>"
     path, line = loc

@@ -22,6 +22,7 @@ import operator
 from collections.abc import Callable
 
 from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import sort_order_length
 from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, rebuild_results, toposort
@@ -123,9 +124,8 @@ def _cast(node: UOp, src: list[Interval]) -> Interval:
 
 
 def _result(node: UOp, src: list[Interval]) -> Interval:
-    """Return the bounds of a result: the order of sorted rows is a permutation."""
-    is_order = node.src[0].op is ops.SORT and node.src[0].arg.outputs[node.arg] < 0
-    return (0, node.src[0].arg.ins[0][0][-1] - 1) if is_order else node.dtype.limits
+    n = sort_order_length(node)
+    return node.dtype.limits if n is None else (0, n - 1)
 
 
 def _reduce(node: UOp, src: list[Interval]) -> Interval:

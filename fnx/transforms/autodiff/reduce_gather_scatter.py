@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from fnx.core.formulas.formulas import FORMULAS
 from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import sort_order_length
 from fnx.core.ir.expr import Expr, where
 from fnx.core.ir.index_arrays import index_dtype
 from fnx.core.ir.uop import UOp
@@ -102,18 +103,17 @@ def _broadcast_over_rows(x: Expr, rows: UOp) -> Expr:
 def _in_bounds(rows: UOp, index: Sequence[UOp], lengths: Sequence[int]) -> Expr | None:
     """Whether the index of each row is in bounds; None: all are."""
     in_bounds = [(0 <= Expr(i)) & (Expr(i) < n) for i, n in zip(index, lengths)
-                 if not _is_permutation(i, n)]
+                 if not _are_surely_in_bounds(i, n)]
     return _broadcast_over_rows(functools.reduce(operator.and_, in_bounds), rows) \
         if in_bounds else None
 
 
-def _is_permutation(index: UOp, n: int) -> bool:
+def _are_surely_in_bounds(index: UOp, n: int) -> bool:
     """Whether indices are from 0 to n - 1 by construction: counters, or the order of a sort."""
     while index.op.kind == "movement" and index.op is not ops.PAD and len(index.src) == 1:
         index = index.src[0]
-    return index.op is ops.IOTA and index.arg <= n or \
-        index.op is ops.GETTUPLE and index.src[0].op is ops.SORT and \
-        index.src[0].arg.outputs[index.arg] < 0 and index.src[0].arg.ins[0][0][-1] <= n
+    length = index.arg if index.op is ops.IOTA else sort_order_length(index)
+    return length is not None and length <= n
 
 
 def _indexed_lengths(node: UOp) -> tuple[int, ...]:
