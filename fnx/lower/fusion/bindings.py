@@ -8,7 +8,8 @@ too many, intermediate values become buffers in the arena: of the operands of a 
 many, always the one that saves most. If several results of a group are too many together, each
 is written by a kernel of its own. Then all groups are rebuilt, until none exceeds the limit. The
 operands of a single node are never cut: split_concat_by_buffer_limit.py (lower/tensor) does that
-    for a CONCAT.
+for a CONCAT. Groups are also rebuilt for what only shows once they are whole: values that would be
+selected, repeated or written beside a product at a loss.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@
 A stage closes the ranges of the load that lie inside ``at`` and is laid out in their loop order:
 that is packing. One in SHARED memory also closes the ranges of threads and is laid out as the
 operand is, so that adjacent threads fill adjacent elements. Elementwise work over the same ranges
-(a scale, a cast) is staged too, so that it is done once per element. A GLOBAL stage is the same for
-all workers: ``split_global`` turns it into a kernel of its own that writes a temporary buffer.
+(a scale, a cast) is staged too, so that it is done once per element; of a factor of a product all
+that it is computed from, whose lines may cross the lanes: these have stages of their own first. A
+GLOBAL stage is the same for all workers: ``split_global`` turns it into a kernel of its own that
+writes a temporary buffer.
 """
 
 from __future__ import annotations
@@ -121,8 +123,8 @@ class _StageBuilder:
         is_shared = space == "SHARED"
         loop_groups = [[r] for r in closed_ranges] if is_shared else \
             _join_split_loops(staged, closed_ranges)
-        is_own = len(loop_groups[0]) if space == "GLOBAL" else 0  # kernels share the first range
-        filled = staged if is_shared else self._with_lanes_along(staged, closed_ranges[is_own:])
+        around = len(loop_groups[0]) if space == "GLOBAL" else 0  # a kernel has the first in a loop
+        filled = staged if is_shared else self._with_lanes_along(staged, closed_ranges[around:])
         fill_ranges = [build.range_(_joined_extent(rs), self.range_id + i, "SEQ" if is_shared else
                                     _fill_kind(filled, rs[-1], closed_ranges),
                                     name_of(rs[-1]) + "_") for i, rs in enumerate(loop_groups)]
