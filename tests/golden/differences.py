@@ -164,7 +164,9 @@ def described(found: list[Any]) -> list[Any]:
     for x in found:
         x = x.item() if isinstance(x, np.generic) else x  # elements of shapes
         values = np.asarray(str(x) if isinstance(x, type | np.dtype) else x)
-        out.append((str(getattr(x, "dtype", type(x).__name__)),
+        # The class of a dtype has other names in other releases of NumPy and ml_dtypes.
+        kind = "dtype" if isinstance(x, np.dtype) else type(x).__name__
+        out.append((str(getattr(x, "dtype", kind)),
                     bool(getattr(x, "weak_type", False)), values.shape, values))
     return out
 
