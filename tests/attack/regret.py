@@ -3,6 +3,7 @@
     python -m tests.attack.regret --count 2000 --seed 1 --seconds 600
     python -m tests.attack.regret --cpu x86-64-v2        as on another machine
     python -m tests.attack.regret --above 1.3            those that were worse, again
+    python -m tests.attack.regret --programs             fused against unfused only
 
 A seed is a random graph (graphs.py). Its program is compared with itself without each kind of
 fusion (``config.unfused``), and each kernel of it with other schedules (lower/candidates.py): those
@@ -211,18 +212,21 @@ def _runner(program: Any, trials: Trials) -> Call:
 # ---- the attack ---------------------------------------------------------------------------------
 
 
-def units(seed: int, largest: int = LARGE) -> Iterator[tuple[str, dict[str, Call], list[str], str]]:
+def units(seed: int, largest: int = LARGE, with_kernels: bool = True,
+          ) -> Iterator[tuple[str, dict[str, Call], list[str], str]]:
     """Yield the program of a graph and its kernels: names, calls, which have the same bits, and
     digests of kernels."""
     yield "program", *programs(Graph(seed, largest)), ""
+    if not with_kernels:
+        return
     for name, kernel in kernels(Graph(seed, largest)).items():
         yield name, *schedules(kernel)
 
 
-def measured(seed: int, known: set[str]) -> list[Record]:
+def measured(seed: int, known: set[str], with_kernels: bool = True) -> list[Record]:
     """Return the measurements of a graph; kernels with a known digest are left out."""
     records: list[Record] = []
-    for name, calls, same, key in units(seed):
+    for name, calls, same, key in units(seed, with_kernels=with_kernels):
         if key in known or len(calls) < 2:
             continue
         known |= {key} - {""}
@@ -283,7 +287,7 @@ def run(options: argparse.Namespace) -> list[Record]:
             continue
         if time.monotonic() > end:
             break
-        known[seed] = measured(seed, digests)
+        known[seed] = measured(seed, digests, not options.programs)
         with options.state.open("a") as file:
             file.write(json.dumps({"seed": seed, "units": known[seed]}) + "\n")
         for r in known[seed]:
@@ -302,6 +306,8 @@ def main() -> int:
     parser.add_argument("--cpu", default="", help="a level of instructions, as config.cpu")
     parser.add_argument("--above", type=float, default=0.0, metavar="REGRET",
                         help="also seeds that were above it, again")
+    parser.add_argument("--programs", action="store_true",
+                        help="fused against unfused, without schedules of kernels")
     parser.add_argument("--state", type=Path, help="the file of the measurements")
     parser.add_argument("--fresh", action="store_true", help="forget what is in the state file")
     options = parser.parse_args()

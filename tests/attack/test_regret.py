@@ -78,12 +78,13 @@ def test_what_is_slower_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
     def nothing() -> None:
         pass
     unit = "program", {CHOSEN: nothing, "without row": nothing, "without all": nothing}, [], ""
-    monkeypatch.setattr(regret, "units", lambda seed: [unit])
+    monkeypatch.setattr(regret, "units", lambda seed, **_: [unit])
     monkeypatch.setattr(regret, "in_turns", lambda calls: dict(zip(calls, (3.0, 1.0, 2.0))))
     monkeypatch.setattr(regret, "LEAST", 0.0)
     monkeypatch.setattr(regret, "paired", lambda *calls: 1.4)
     monkeypatch.setattr(regret, "in_new_process", lambda *args: 1.35)
-    options = argparse.Namespace(state=tmp_path / "state", seed=3, count=2, seconds=60, above=0.0)
+    options = argparse.Namespace(state=tmp_path / "state", seed=3, count=2, seconds=60, above=0.0,
+                                 programs=False)
     records = regret.run(options)
     assert [r["regret"] for r in records] == [1.35] * 2
     assert "2 above 1.3, worst 1.35: seed 3, program (3000000 us), without row" in \

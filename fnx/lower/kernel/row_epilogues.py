@@ -24,11 +24,20 @@ instead, with lanes along the results.
 from __future__ import annotations
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.accessors import bound_ranges, extent, value
+from fnx.core.ir.accessors import bound_ranges, value
 from fnx.core.ir.expr import Expr
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.lower.analysis.canonicalize import with_stores
-from fnx.lower.analysis.workload import epilogue_cost, is_short, leaf_loads, stride
+from fnx.lower.analysis.workload import (
+    SHORT_EXTENT,
+    epilogue_cost,
+    extent,
+    is_short,
+    is_static,
+    leaf_loads,
+    stride,
+    volume,
+)
 
 MIN_EPILOGUE_COST = 6          # cost of an epilogue above which a STAGE pays
 MIN_ROWS, MAX_ROWS = 8, 256  # rows of a block
@@ -41,34 +50,36 @@ def stage_row_epilogues(kernel: UOp) -> UOp:
         return kernel
     epilogue = toposort(kernel.src, stop=lambda n: n.op is ops.REDUCE)
     reductions = [n for n in epilogue if n.op is ops.REDUCE]
-    row_range = _row_range(kernel, reductions)
-    if epilogue_cost(kernel.src) < MIN_EPILOGUE_COST or row_range is None:
+    r = _row_range(kernel, reductions)
+    if r is None or epilogue_cost([s for s in kernel.src if r in s.ranges]) < MIN_EPILOGUE_COST:
         return kernel
-    block = _block_rows(int(build.const_of(extent(row_range))))
-    return kernel if block is None else _stage_rows(kernel, reductions, row_range, block)
+    block = _block_rows(extent(r))
+    rows = [n for n in reductions if r in n.ranges]
+    return kernel if block is None else _stage_rows(kernel, rows, r, block)
 
 
 _UNSUPPORTED = frozenset({ops.STAGE, ops.LOOP, ops.CARRY})
 
 
-def _row_range(kernel: UOp, rows: list[UOp]) -> UOp | None:
-    """Return the innermost range of the results, if all reductions are of contiguous rows along
-    it, and not all are short. Rows that several results read, as of distances, are no such rows:
-    lanes go along the results, which share what they read (schedule/multi_row.py)."""
-    range_of = {r.arg.id: r for r in kernel.src[0].ranges}
-    result_ranges = [range_of[i] for i in kernel.arg.order if i in range_of]
-    if not rows or not result_ranges:
+def _row_range(kernel: UOp, reductions: list[UOp]) -> UOp | None:
+    """Return the innermost range of the results that reductions are computed for, if all these are
+    of contiguous rows along it, and not all are short. Lanes go along the elements of a row that
+    are written, unless they are few. Rows that several results read, as of distances, are no such
+    rows: lanes go along the results, which share what they read (schedule/multi_row.py)."""
+    range_of = {r.arg.id: r for s in kernel.src for r in s.ranges}
+    ranges = [range_of[i] for i in kernel.arg.order if i in range_of]
+    at = max([ranges.index(r) for n in reductions for r in n.ranges], default=-1)
+    if at < 0 or not all(map(is_static, ranges[at:])) or volume(ranges[at + 1:]) > SHORT_EXTENT:
         return None
-    r = result_ranges[-1]
-    if extent(r).op is not ops.CONST or \
-            all(is_short(bound_ranges(n)) for n in rows) or \
-            any(r not in store.ranges for store in kernel.src):
+    r = ranges[at]
+    rows = [n for n in reductions if r in n.ranges]
+    if all(is_short(bound_ranges(n)) for n in rows):
         return None
     for reduction in rows:
         loads = [n for n in leaf_loads(value(reduction)) if r in n.ranges]
         contiguous = [n for n in loads if any(stride(n, c) == 1 for c in bound_ranges(reduction))]
         if not contiguous or any(stride(n, r) == 1 for n in loads) or \
-                not all(n.ranges.issuperset(result_ranges) for n in contiguous):
+                not all(n.ranges.issuperset(ranges[:at + 1]) for n in contiguous):
             return None
     return r
 
@@ -81,7 +92,7 @@ def _block_rows(n: int) -> int | None:
 
 
 def _stage_rows(kernel: UOp, reductions: list[UOp], r: UOp, block: int) -> UOp:
-    count = int(build.const_of(extent(r)))
+    count = extent(r)
     fresh = max(kernel.arg.order) + 1
     fill, lane = build.range_(block, fresh), build.range_(block, fresh + 1)
     outer = build.range_(count // block, r.arg.id)

@@ -31,9 +31,21 @@ def cheap(w: Any, x: Any) -> Any:
     return w @ x + 1
 
 
+def few_columns(w: Any, x: Any) -> Any:
+    """A row of which two elements are written, and a sum that no row depends on."""
+    y = w + w.max(1, keepdims=True) - x.sum()
+    return jnp.stack([jnp.sin(y[:, 0]), jnp.sin(2 * y[:, 1])], 1), x.sum()
+
+
+def many_columns(w: Any, x: Any) -> Any:
+    """Lanes go along the elements of a row that are written."""
+    return jnp.sin(w + w.max(1, keepdims=True)) + x
+
+
 @pytest.mark.parametrize(("f", "rows", "staged"), [
     (expensive, 64, True), (expensive, 100, True), (expensive, 512, True),
     (expensive, 509, False), (expensive, 7, False),
+    (few_columns, 512, True), (many_columns, 64, False),
     (two, 40, True), (cheap, 64, False), (lambda w, x: expensive(w.T, x), 48, False)])
 def test_epilogues(f: Any, rows: int, staged: bool) -> None:
     w, x = (RNG.normal(size=s).astype(np.float32) for s in ((rows, 48), (48,)))
