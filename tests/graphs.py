@@ -275,6 +275,8 @@ def _indices(b: Builder, x: UOp) -> dict[int, UOp]:
 
 
 def _gather(b: Builder, op: Op, x: UOp) -> UOp:
+    if x.op is ops.SCATTER and b.number(0, 1):  # what was written there
+        return build.gather(x, *x.src[1:-1], axes=x.arg.axes)
     index = _indices(b, x)
     return build.gather(x, *index.values(), axes=[*index])
 

@@ -21,12 +21,13 @@ reports to ``on_pass``.
 >>> " ".join(step.name for step in passes(target))
 'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real select_from_sort
 sort_by_network plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
-select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel fold_transposes
-fold_comparisons one_hot_to_gather fuse_argreduce elementwise_before_permute attention
-push_reduce_through_reshape split_reduction split_concat_by_buffer_limit unique_results kernelize
-ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce split_by_divisor
-unroll_columns split_index_sets row_blocks row_epilogues runtime_extents canonicalize choose tile
-split_global overlap_collectives memory commands loop_kernels guarded_commands'
+push_gather_to_operands select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel
+fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce elementwise_before_permute
+attention push_reduce_through_reshape split_reduction split_concat_by_buffer_limit unique_results
+kernelize ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce
+split_by_divisor unroll_columns split_index_sets row_blocks row_epilogues runtime_extents
+canonicalize choose tile split_global overlap_collectives memory commands loop_kernels
+guarded_commands'
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ sort_by_network = lazy_import("fnx.lower.tensor.sort_by_network", "sort_by_netwo
 plan_fft = lazy_import("fnx.lower.tensor.plan_fft", "plan_fft")
 push_slice_through_reduce = lazy_import("fnx.lower.tensor.push_slice_through_reduce",
                                         "push_slice_through_reduce")
+push_gather_to_operands = lazy_import("fnx.lower.tensor.push_gather_to_operands",
+                                      "push_gather_to_operands")
 interleave_linalg = lazy_import("fnx.lower.tensor.interleave_linalg", "interleave_linalg")
 unroll_linalg = lazy_import("fnx.lower.tensor.unroll_linalg", "unroll_linalg")
 two_pass_scan = lazy_import("fnx.lower.loops.two_pass_scan", "two_pass_scan")
@@ -262,6 +265,8 @@ TENSOR_PASSES = (
          "tensor", "tensor", features=frozenset({ops.FOLD})),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
          features=frozenset({ops.SHRINK})),
+    Pass("push_gather_to_operands", lift_to_bodies(push_gather_to_operands), "tensor", "tensor",
+         features=frozenset({ops.GATHER})),
     Pass("select_branches", lift_to_bodies(select_branches), "tensor", "tensor",
          features=frozenset({ops.COND})),
     Pass("drop_stand_ins", lift_to_bodies(drop_stand_ins), "tensor", "tensor",

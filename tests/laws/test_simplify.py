@@ -68,7 +68,8 @@ def test_the_order_of_rules_means_nothing(graph: Graph, rng: random.Random) -> N
 class Instance:
     """A random node that matches a pattern; equal names become one node."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, operands: frozenset[ops.Op] = frozenset()) -> None:
+        self.operands = operands  # of a GATHER whose pattern names no operands
         self.b = Builder(rng, REAL, STEPS.keys(), 0)
         self.found: dict[str, UOp] = {}
         self.shape = self.b.one(((), (3,), (1, 4), (3, 1), (2, 3), (3, 3), (2, 0)))
@@ -98,6 +99,9 @@ class Instance:
             return build.expand(repeated, self.shape)
         if op is ops.PAD and p.src is not None and p.src[1].name:
             self.found.setdefault(p.src[1].name, b.operand(dtype, ()))
+        if op is ops.GATHER and self.operands:
+            p = UPat(op, (UPat(self.operands),))
+            self.operands = frozenset()
         x = self.make(p.src[0], dtype) if p.src else b.operand(dtype, b.shape(60))
         if op is ops.GETTUPLE:
             return build_calls.call(build.function([x], len(b.params)), b.params)[0]
@@ -138,7 +142,7 @@ def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.Monkey
     applied = 0
     for seed in range(6000):
         rng = random.Random(seed)
-        instance = Instance(rng)
+        instance = Instance(rng, rule.required_ops or frozenset())
         try:
             node = instance.make(rule.pattern, rng.choice(REAL))
         except FnxError:  # dtypes or shapes do not fit: try another seed

@@ -82,6 +82,19 @@ SHORT_ROW_VECTORS = _number(
     "SHORT_ROW_VECTORS", 16, "vectors",
     "of a row, up to which its steps are too short to hide how long each takes", _MODEL)
 
+# ---- gathers
+
+MOST_GATHERED = _number(
+    "MOST_GATHERED", 1 / 4, "ratio",
+    "of the elements of an array, up to which those that are read are computed where that is",
+    _MODEL)
+MOST_GATHERED_OF_SUMS = _number(
+    "MOST_GATHERED_OF_SUMS", 1 / 16, "ratio",
+    "of the results of a reduction, which may read along vectors what a gather picks one by one",
+    _MODEL)
+FEW_GATHERED = _number(
+    "FEW_GATHERED", 16, "elements", "that are few, of whatever array: one vector", _MODEL)
+
 # ---- sorts
 
 DIGIT_INSTRUCTIONS = _number(

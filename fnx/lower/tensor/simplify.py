@@ -25,6 +25,7 @@ Movements, constants and nodes without elements:
     permute(permute(x)), ...        ->  one movement
     expand(x) * expand(y)           ->  expand(x * y), where x and y have one shape
     permute(x) - expand(y)          ->  permute(x - expand(y)), where x is an array in memory
+    gather(scatter(x, i, y), i)     ->  where(i is inside, y, gather(x, i))
     any movement of a constant      ->  the constant, expanded
     any node with no elements       ->  a constant, expanded to its shape
 
@@ -56,6 +57,7 @@ from fnx.core.rewriting.rewrite import (
     underlying_const,
     var,
 )
+from fnx.lower.tensor.gather_rules import GATHER_RULES
 from fnx.lower.tensor.movement_rules import MOVEMENT_RULES
 
 
@@ -392,4 +394,4 @@ COMMUTING_RULES = [
 ]
 
 RULES = RuleSet((*IDENTITY_RULES, *SIGN_RULES, *CONDITION_RULES, *CONVERSION_RULES, FOLD_CONSTANTS,
-                 *CONSTANT_RULES, *MOVEMENT_RULES, *COMMUTING_RULES))
+                 *CONSTANT_RULES, *MOVEMENT_RULES, *GATHER_RULES, *COMMUTING_RULES))
