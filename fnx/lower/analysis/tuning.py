@@ -70,6 +70,10 @@ LONG_BODY = _number(
     "LONG_BODY", 48, "instructions",
     "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)
 
+SHORT_BODY = _number(
+    "SHORT_BODY", 16, "instructions",
+    "of an iteration, up to which it is unrolled as often as registers allow", _TYPICAL)
+
 MAX_PADDING = _number(
     "MAX_PADDING", 1.15, "ratio",
     "of the vectors that an unrolled loop computes to those that are not past its end", _TYPICAL)

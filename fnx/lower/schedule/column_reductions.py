@@ -3,7 +3,11 @@
     o[j] = sum(x[k, j], k)      j = 64 * jo + 16 * u + l, u UNROLL 4, l VEC 16
                                 each row is visited for 4 vectors, then the next row
 
-The fewer visits, the less often a page is looked up and a prefetcher starts again.
+The fewer visits, the less often a page is looked up and a prefetcher starts again, and the longer is
+what is written at once. What follows the sums may be too long for a copy for each vector:
+
+    o[j] = tanh(sum(x[k, j], k))     the sums are collected, and a loop over u follows
+                                     (rolled_epilogue.py)
 """
 
 from __future__ import annotations
@@ -11,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from fnx.core.ir import ops
+from fnx.core.ir import dtypes, ops
 from fnx.core.ir.accessors import bound_ranges
-from fnx.core.ir.uop import UOp
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
-from fnx.lower.analysis.tuning import FAR_BYTES, LONG_BODY
+from fnx.lower.analysis.tuning import FAR_BYTES, LONG_BODY, SHORT_BODY
 from fnx.lower.analysis.workload import is_static, stride
-from fnx.lower.schedule.statement_cost import UNROLL
+from fnx.lower.schedule.statement_cost import UNROLL, instructions
 
 
 class LoopPlan(Protocol):
@@ -25,6 +29,7 @@ class LoopPlan(Protocol):
 
     nodes: list[UOp]
     closers: list[UOp]
+    stores: tuple[UOp, ...]
     target: Target
 
 
@@ -40,6 +45,18 @@ def columns_at_once(plan: LoopPlan, columns: UOp, vectors: int, instructions: in
         return vectors
     return max(UNROLL, min(2 * UNROLL, most)) if any(
         step and step % FAR_BYTES == 0 for step in _row_bytes(plan, columns)) else UNROLL
+
+
+def length_of_sums(plan: LoopPlan, columns: UOp, length: int) -> int | None:
+    """Return the instructions of the reductions of a kernel of so many, if what follows them
+    becomes a loop over the vectors of columns; else None."""
+    if length <= SHORT_BODY or not plan.closers or any(columns not in s.ranges for s in plan.stores) \
+            or not all(_reduces_columns(n, columns) for n in plan.closers):
+        return None
+    epilogue = toposort(plan.stores, stop=lambda n: n.op is ops.REDUCE)
+    sums = length - sum([instructions(n) for n in epilogue
+                         if n.op in ops.ELEMENTWISE and n.dtype is not dtypes.index])
+    return sums if sums <= SHORT_BODY else None
 
 
 def _reduces_columns(node: UOp, columns: UOp) -> bool:

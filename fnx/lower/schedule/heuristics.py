@@ -23,7 +23,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.support.target import Target
 from fnx.lower.analysis.conditions import INEQUALITIES
 from fnx.lower.analysis.loops import name_of, ranges_of
-from fnx.lower.analysis.tuning import CHUNK_WORK, LONG_BODY, MAX_PADDING
+from fnx.lower.analysis.tuning import CHUNK_WORK, LONG_BODY, MAX_PADDING, SHORT_BODY
 from fnx.lower.analysis.workload import (
     extent,
     is_chain,
@@ -39,7 +39,7 @@ from fnx.lower.analysis.workload import (
 )
 from fnx.lower.schedule import contraction, contraction_tiling, transposed_blocks
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
-from fnx.lower.schedule.column_reductions import columns_at_once
+from fnx.lower.schedule.column_reductions import columns_at_once, length_of_sums
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
 from fnx.lower.schedule.multi_row import MultiRow
@@ -109,6 +109,7 @@ class LoopPlan:
         if len(kernel.src) > UNROLL * len({*map(accessors.buffer, kernel.src)}):
             self.lanes = min(BLOCK_SIDE, self.lanes)  # each store is a row of columns
         self.unroll_and_jam: UnrollAndJam | None = None
+        self.rolled: UOp | None = None  # the range whose vectors a loop after the sums goes over
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.LOOP)]
         self.closers, self.stores = closing, kernel.src
         inner = {r for n in closing for r in bound_ranges(n)}
@@ -266,10 +267,13 @@ class LoopPlan:
         arithmetic = sum(instructions(n) for n in self.nodes
                          if n.op in ops.ELEMENTWISE and n not in self.offsets)
         vectors = -(-extent(r) // lanes)
+        sums = length_of_sums(self, r, arithmetic)
+        if sums is not None:
+            arithmetic, self.rolled = sums, r
         copies = volume([x for x in self.unrolled
                          if any(n.ranges.issuperset((x, r)) for n in self.nodes)])
         count = max(arithmetic * copies, UNROLL * len(self.stores))
-        unroll = columns_at_once(self, r, vectors, arithmetic) if count <= 16 else \
+        unroll = columns_at_once(self, r, vectors, arithmetic) if count <= SHORT_BODY else \
             2 if count <= LONG_BODY else 1
         if copies > 1:
             unroll = max(1, min(unroll, UNROLL // copies))
@@ -310,6 +314,7 @@ class LoopPlan:
         if unroll > 1:
             lane_names.insert(0, f"{name}_u")
             self.steps += [tiling.split(inner, lanes, *lane_names), tiling.unroll(lane_names[0])]
+            self.steps += [tiling.collect(lane_names[0])] * (r is self.rolled)
         self.parts[r] = (loops, lane_names)
 
     def _is_peeled(self, r: UOp) -> bool:

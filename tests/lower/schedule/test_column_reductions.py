@@ -38,6 +38,25 @@ def test_long_code_and_few_registers_are_limits() -> None:
     assert vectors_at_once(lambda x: x.max(0) - x.min(0), (784, 1024), AVX2) <= 4
 
 
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + jnp.exp(-x))
+
+
+def cell(w: Any) -> Any:
+    """A step of a recurrent net: long code after sums along columns."""
+    return jnp.tanh((w[0, :, None] * w[1:]).sum(0) * 2 + w[0]) * (1 - sigmoid(w[1]))
+
+
+@pytest.mark.parametrize("n, vectors", [(133, 9), (100, 7), (256, 16)])
+def test_what_follows_the_sums_is_a_loop_over_their_vectors(n: int, vectors: int) -> None:
+    """Before: fewer vectors, a copy of the epilogue for each. Expected: all vectors at once."""
+    assert vectors_at_once(cell, (n + 1, n)) == vectors
+    x = np.random.default_rng(0).standard_normal((n + 1, n)).astype(np.float32)
+    with fnx.disable_jit():
+        want = cell(jnp.asarray(x))
+    np.testing.assert_allclose(fnx.jit(cell)(x), want, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(300, 96), (300, 250), (33, 1024)])
 def test_values(shape: tuple[int, int]) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
