@@ -57,12 +57,14 @@ def shapes_and_axes(draw: st.DrawFn) -> tuple[Axes, Axes]:
 
 def most_kernels(shape: Axes, axes: Axes, name: str, grad: bool = False) -> int:
     """Return how many kernels it may take. The sums of fewer columns than lanes have kernels of
-    their own, as lanes would be columns apart; so have masks made of positions, and expensive
-    scalars of short rows, which are computed in all lanes."""
+    their own, as lanes would be columns apart; so have expensive scalars of short rows, which are
+    computed in all lanes, and masks made of positions and what they mask, where that is cheaper."""
     last = next((i for i in reversed(range(len(shape))) if i in axes), -1)
     if 1 < math.prod(shape[last + 1:]) < 16:
         return 8
-    return 3 if grad or name == "masked softmax" else 1
+    if name == "masked softmax":
+        return 6
+    return 3 if grad else 2 if last == len(shape) - 1 and shape[last] < 16 else 1
 
 
 def whole(f: Callable[[Array, Axes], Array], x: np.ndarray[Any, Any], axes: Axes

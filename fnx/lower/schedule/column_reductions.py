@@ -3,8 +3,8 @@
     o[j] = sum(x[k, j], k)      j = 64 * jo + 16 * u + l, u UNROLL 4, l VEC 16
                                 each row is visited for 4 vectors, then the next row
 
-The fewer visits, the less often a page is looked up and a prefetcher starts again, and the longer is
-what is written at once. What follows the sums may be too long for a copy for each vector:
+The fewer visits, the less often a page is looked up and a prefetcher starts again, and the longer
+is what is written at once. What follows the sums may be too long for a copy for each vector:
 
     o[j] = tanh(sum(x[k, j], k))     the sums are collected, and a loop over u follows
                                      (rolled_epilogue.py)
@@ -50,8 +50,8 @@ def columns_at_once(plan: LoopPlan, columns: UOp, vectors: int, instructions: in
 def length_of_sums(plan: LoopPlan, columns: UOp, length: int) -> int | None:
     """Return the instructions of the reductions of a kernel of so many, if what follows them
     becomes a loop over the vectors of columns; else None."""
-    if length <= SHORT_BODY or not plan.closers or any(columns not in s.ranges for s in plan.stores) \
-            or not all(_reduces_columns(n, columns) for n in plan.closers):
+    if length <= SHORT_BODY or any(columns not in s.ranges for s in plan.stores) or \
+            not plan.closers or not all(_reduces_columns(n, columns) for n in plan.closers):
         return None
     epilogue = toposort(plan.stores, stop=lambda n: n.op is ops.REDUCE)
     sums = length - sum([instructions(n) for n in epilogue

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from fnx.core.ir import build, ops
 from fnx.core.ir.accessors import consumers
 from fnx.core.ir.uop import UOp, copy_locs, toposort
+from fnx.core.support.record import Record
 from fnx.lower.analysis.tuning import FEW_GATHERED, MOST_GATHERED, MOST_GATHERED_OF_SUMS
 
 _MOVEMENTS = frozenset({ops.EXPAND, ops.PERMUTE, ops.RESHAPE})
@@ -99,7 +99,7 @@ def _part_read(node: UOp, gathers: Collection[UOp]) -> float:
     return count / math.prod(node.shape) if count > FEW_GATHERED else 0.0
 
 
-class _At(NamedTuple):
+class _At(Record):
     """Where elements are read: the operands of a GATHER but the first, and its axes."""
 
     indices: tuple[UOp, ...]
@@ -152,7 +152,7 @@ class _Reader:
         if node.op in ops.ELEMENTWISE:
             return [(s, at) for s in node.src]
         if node.op is ops.EXPAND:
-            pairs = [(i, a) for i, a in zip(*at) if x.shape[a] != 1]
+            pairs = [(i, a) for i, a in zip(at.indices, at.axes) if x.shape[a] != 1]
             return [(x, _At(*map(tuple, zip(*pairs))))] if pairs else []
         if node.op is ops.PERMUTE:
             return [(x, at.mapped([node.arg[a] for a in at.axes]))]
