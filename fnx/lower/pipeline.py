@@ -21,7 +21,7 @@ reports to ``on_pass``.
 >>> " ".join(step.name for step in passes(target))
 'inline collectives_to_callbacks unroll_linalg interleave_linalg complex_to_real select_from_sort
 sort_by_network plan_fft conv_input_gradient_to_contraction push_slice_through_reduce
-push_gather_to_operands select_branches drop_stand_ins two_pass_scan simplify fuse_loop_into_kernel
+select_branches drop_stand_ins two_pass_scan push_gather_to_operands simplify fuse_loop_into_kernel
 fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce elementwise_before_permute
 attention push_reduce_through_reshape split_reduction split_concat_by_buffer_limit unique_results
 kernelize ranges fold_slices promote_to_compute_dtype hoist_scalar_factors coalesce
@@ -265,14 +265,14 @@ TENSOR_PASSES = (
          "tensor", "tensor", features=frozenset({ops.FOLD})),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
          features=frozenset({ops.SHRINK})),
-    Pass("push_gather_to_operands", lift_to_bodies(push_gather_to_operands), "tensor", "tensor",
-         features=frozenset({ops.GATHER})),
     Pass("select_branches", lift_to_bodies(select_branches), "tensor", "tensor",
          features=frozenset({ops.COND})),
     Pass("drop_stand_ins", lift_to_bodies(drop_stand_ins), "tensor", "tensor",
          features=SELECT_OPS),
     Pass("two_pass_scan", lift_to_bodies(two_pass_scan), "tensor", "tensor", features=LOOP_OPS,
          takes_target=True),
+    Pass("push_gather_to_operands", lift_to_bodies(push_gather_to_operands), "tensor", "tensor",
+         features=frozenset({ops.GATHER})),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
     Pass("fuse_loop_into_kernel", lift_to_bodies(fuse_loops), "tensor", "tensor",
          features=LOOP_OPS, takes_target=True, why=explain_loops),

@@ -49,9 +49,12 @@ def columns_at_once(plan: LoopPlan, columns: UOp, vectors: int, instructions: in
 
 def length_of_sums(plan: LoopPlan, columns: UOp, length: int) -> int | None:
     """Return the instructions of the reductions of a kernel of so many, if what follows them
-    becomes a loop over the vectors of columns; else None."""
-    if length <= SHORT_BODY or any(columns not in s.ranges for s in plan.stores) or \
-            not plan.closers or not all(_reduces_columns(n, columns) for n in plan.closers):
+    becomes a loop over the vectors of columns; else None. Inside a loop over rows of the results
+    it would be computed for each of them."""
+    if length <= SHORT_BODY or not plan.closers or \
+            not all(_reduces_columns(n, columns) for n in plan.closers) or \
+            any(columns not in s.ranges or s.ranges != n.ranges
+                for s in plan.stores for n in plan.closers):
         return None
     epilogue = toposort(plan.stores, stop=lambda n: n.op is ops.REDUCE)
     sums = length - sum([instructions(n) for n in epilogue
