@@ -21,7 +21,7 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build, dtypes, low_precision
 from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError, FnxError
 from fnx.core.tracing.trace import trace
 from fnx.jaxprs.syntax import Atom, ClosedJaxpr, Jaxpr, Literal, Var
 
@@ -66,7 +66,7 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
         try:
             out = eqn.primitive.bind(*map(read, eqn.invars), **params)
         except Exception as error:
-            error.add_note(f"in equation {i} of the jaxpr: {eqn}")
+            _name_equation(error, f"in equation {i} of the jaxpr", str(eqn))
             raise
         results = out if eqn.primitive.multiple_results else [out]
         if len(results) != len(eqn.outvars):
@@ -74,6 +74,15 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
                                 f"{len(results)}", hint=f"the equation is {eqn}")
         env.update(zip(eqn.outvars, results))
     return [_with_type(read(v), v.aval) for v in jaxpr.outvars]
+
+
+def _name_equation(error: Exception, where: str, text: str) -> None:
+    """Say in which equation an error was raised: in its message, or in a note of the user's."""
+    if isinstance(error, FnxError):
+        error.message = f"{where}, {text.splitlines()[0]}: {error.message}"
+        error.args = (error.message,)
+    else:
+        error.add_note(f"{where}: {text}")
 
 
 def _literal(v: Literal) -> Any:

@@ -69,7 +69,7 @@ def common_operands(args: Sequence[Any]) -> tuple[list[UOp], bool]:
 
 
 def _build_elementwise(op: Op, mirrored: bool = False) -> Callable[..., Array]:
-    def compute(*args: Any, **params: Any) -> Array:
+    def compute(*args: Any, accuracy: Any = None, out_dtype: Any = None) -> Array:
         nodes, weak = common_operands(args[::-1] if mirrored else args)
         chosen = op.for_dtype(nodes[0].dtype)
         if chosen in (ops.DIV, ops.IDIV):
@@ -77,6 +77,10 @@ def _build_elementwise(op: Op, mirrored: bool = False) -> Callable[..., Array]:
         node = build.elementwise(chosen, *nodes)
         return Array(node, weak and not node.dtype.is_bool)
     return compute
+
+
+def _build_round(x: Any, *, rounding_method: Any = _TO_NEAREST_EVEN) -> Array:
+    return _build_elementwise(ops.ROUND)(x)
 
 
 def literal_of(node: UOp) -> UOp | None:
@@ -401,6 +405,7 @@ def _build_arg_reduce(monoid: Op) -> Callable[..., Array]:
 
 _BUILDERS: dict[str, Callable[..., Array]] = {
     **{name: _build_elementwise(op) for op, name in _NAMES.items()},
+    "round": _build_round,
     "gt": _build_elementwise(ops.CMPLT, mirrored=True),
     "ge": _build_elementwise(ops.CMPLE, mirrored=True),
     "shift_right_logical": _build_shift_right("uint"),

@@ -9,15 +9,34 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fnx.core.array.api_boundary import public_api
-from fnx.core.support.errors import NotBuiltError
+from fnx.core.support.errors import ArgumentError, NotBuiltError
 from fnx.core.support.process import lazy_import
 
 user_rules = lazy_import("fnx.jaxprs.user_rules")
+
+# JAX's params that say nothing to builders which take any
+_CALLBACK = ("callback", "effect", "partitioned", "result_avals", "sharding", "ordered")
+_SCATTER = ("update_jaxpr", "update_consts", "indices_are_sorted", "unique_indices")
+_RULES = ("call_jaxpr", "num_consts", "symbolic_zeros")
+_SAY_NOTHING: dict[str, tuple[str, ...]] = {
+    "jit": ("in_shardings", "out_shardings", "in_layouts", "out_layouts", "donated_invars",
+            "ctx_mesh", "keep_unused", "inline", "compiler_options_kvs"),
+    "remat2": ("differentiated",), "cond": (), "scan": ("linear", "_split_transpose"),
+    "custom_jvp_call": (*_RULES, "jvp_jaxpr_fun", "jvp_jaxpr_thunk"),
+    "custom_vjp_call": (*_RULES, "fwd_jaxpr_thunk", "bwd", "out_trees"),
+    "custom_vmap_call": ("call", "rule", "in_tree", "out_tree"),
+    "pure_callback": (*_CALLBACK, "vmap_method"), "io_callback": _CALLBACK,
+    "debug_callback": _CALLBACK,
+    "debug_print": (*_CALLBACK, "fmt", "has_placeholders", "logging_record", "in_tree",
+                    "np_printoptions", "static_args"),
+    **dict.fromkeys(("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"),
+                    _SCATTER)}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,6 +130,8 @@ class BuiltInPrimitive(Primitive):
         multiple_results: whether it returns a list.
     """
 
+    _params: frozenset[str] | None = None  # those that it takes; None: its builder tells
+
     def __init__(self, name: str, build: Callable[..., Any], multiple_results: bool = False
                  ) -> None:
         super().__init__(name)
@@ -120,10 +141,21 @@ class BuiltInPrimitive(Primitive):
     def set_build(self, build: Callable[..., Any]) -> None:
         """Set the function that builds its nodes."""
         self.build = build
+        names = inspect.signature(build).parameters.values()
+        takes_any = any(x.kind is x.VAR_KEYWORD for x in names)
+        declared = [x.name for x in names if x.kind in (x.KEYWORD_ONLY,
+                                                        x.POSITIONAL_OR_KEYWORD)]
+        self._params = None if takes_any and self.name not in _SAY_NOTHING else frozenset(
+            [*declared, *_SAY_NOTHING.get(self.name, ())])
         self._compute = public_api(lambda *args, **params: build(*args, **params), self.name)
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Build its nodes; outside of all traces, compute them."""
+        if self._params is not None and not self._params.issuperset(params):
+            wrong = ", ".join([repr(x) for x in params if x not in self._params])
+            raise ArgumentError(f"{self.name}: expected params among "
+                                f"{', '.join(sorted(self._params)) or 'none'}, got {wrong}",
+                                hint="take params from an equation that make_jaxpr makes")
         try:
             return self._compute(*args, **params)
         except TypeError as error:  # Python's, of params that are missing

@@ -15,6 +15,7 @@ it raises, as in JAX.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,8 @@ class BoundPrimitive:
                 t = next(floats) if a.dtype.is_inexact else None
                 all_tangents.append(t if is_active and t is not None else
                                     Zero(registries.tangent_aval(a.shape, a.dtype)))
-            out, out_tangent = _pair(rule(tuple(primals), tuple(all_tangents), **self.params), info)
+            out, out_tangent = _pair(_call(rule, info, tuple(primals), tuple(all_tangents),
+                                           **self.params), info)
             values = _check(self._listed(out), _outs(arg), info)
             out_tangents = self._listed(out_tangent)
             expected = [o for o in _outs(arg) if o[1].is_inexact]
@@ -131,7 +133,7 @@ class BoundPrimitive:
             ct_list = [ct_of[i] if i in ct_of and out_flags[i + arg.effects] else
                        Zero(registries.tangent_aval(*o)) for i, o in enumerate(_outs(arg))]
             ct = ct_list if p.multiple_results else ct_list[0]
-            in_cts = rule(ct, *args, **self.params)
+            in_cts = _call(rule, info, ct, *args, **self.params)
             if isinstance(in_cts, Array) or not isinstance(in_cts, Iterable):
                 raise info.error("a list of cotangents", type(in_cts).__name__,
                                  "return one for each operand, None for those with values")
@@ -171,7 +173,7 @@ class BoundPrimitive:
 
         def run(args: Sequence[Any]) -> list[Any]:
             dims = tuple([0 if b else None for b in batched])
-            out, out_dims = _pair(rule(axis, tuple(args), dims, **self.params), info)
+            out, out_dims = _pair(_call(rule, info, axis, tuple(args), dims, **self.params), info)
             values = self._listed(out)
             dims_out = list(out_dims) if isinstance(out_dims, tuple | list) else \
                 [out_dims] * len(values)
@@ -262,8 +264,8 @@ def result_types(primitive: Primitive, avals: Sequence[Any], params: dict[str, A
         RuleError: it returns something else.
     """
     rule = primitive.abstract_eval
-    out = rule(*avals, **params)
     info = _info(rule, "abstract evaluation", primitive)
+    out = _call(rule, info, *avals, **params)
     types = list(out) if primitive.multiple_results and isinstance(out, tuple | list) else out
     if primitive.multiple_results is not isinstance(types, list) or any(
             not (hasattr(a, "shape") and hasattr(a, "dtype"))
@@ -330,7 +332,7 @@ def _value(of: BoundPrimitive, avals: Sequence[Aval]
         lower = rule
 
         def run(args: Sequence[Any]) -> list[Any]:
-            out = lower(context, *args, **of.params)
+            out = _call(lower, info, context, *args, **of.params)
             results = list(out) if isinstance(out, tuple | list) else [out]
             return _check([getattr(x, "result", x) for x in results], expected, info)
         return traced(run, "lowering"), outs, info
@@ -365,6 +367,33 @@ def _value(of: BoundPrimitive, avals: Sequence[Aval]
 def _info(rule: Callable[..., Any], kind: str, primitive: Primitive) -> RuleInfo:
     plain = getattr(rule, "__wrapped__", rule)
     return RuleInfo(plain, kind, f"the primitive {primitive}")
+
+
+def _call(rule: Callable[..., Any], info: RuleInfo, *args: Any, **params: Any) -> Any:
+    """Call a rule; an error of the user's says which rule of which primitive it is from."""
+    try:
+        return rule(*args, **params)
+    except Exception as error:
+        if isinstance(error, TypeError):
+            _check_signature(rule, info, args, params)
+        error.add_note(f"in {info.text}")
+        raise
+
+
+def _check_signature(rule: Callable[..., Any], info: RuleInfo, args: Sequence[Any],
+                     params: dict[str, Any]) -> None:
+    """Raise if a rule, or the function of a lowering, does not take these arguments."""
+    of_function = info.kind == "lowering" and rule is not info.rule
+    try:
+        inspect.signature(info.rule if of_function else rule, follow_wrapped=False).bind(
+            *args[of_function:], **params)
+    except TypeError as error:
+        raise RuleError(f"expected {info.text} to take its {len(args) - of_function} arguments"
+                        + "".join([f", {name}=" for name in params])
+                        + f", got one that does not: {error}",
+                        hint="take arguments by position and all params by name") from None
+    except ValueError:  # a callable without a signature
+        pass
 
 
 def _pair(out: Any, info: RuleInfo) -> tuple[Any, Any]:
