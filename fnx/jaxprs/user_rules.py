@@ -28,7 +28,7 @@ from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.derivations import recent_forms
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
-from fnx.core.support.errors import FnxError, NotBuiltError, RuleError
+from fnx.core.support.errors import ArgumentError, FnxError, NotBuiltError, RuleError
 from fnx.core.tracing.trace import (
     TracedFunction,
     close,
@@ -40,6 +40,7 @@ from fnx.jaxprs import lowering_context, registries
 from fnx.jaxprs.effects import effects_of_primitive
 from fnx.jaxprs.registries import AxisData, UndefinedPrimal, Zero
 from fnx.transforms.custom.check_results import RuleInfo
+from fnx.transforms.custom.custom_function import is_hashable
 from fnx.transforms.host_callbacks import pure_callback
 
 if TYPE_CHECKING:
@@ -219,12 +220,17 @@ def bind(primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) ->
 
 def bound(primitive: Primitive, params: dict[str, Any], weak: tuple[bool, ...],
           linear: tuple[bool, ...] = ()) -> BoundPrimitive:
-    """Return the primitive with params; the same object for equal hashable params."""
+    """Return the primitive with params; the same object for equal params."""
     key = primitive, tuple(sorted(params.items(), key=lambda item: item[0])), weak, linear
     try:
         hash(key)
     except TypeError:
-        return BoundPrimitive(primitive, params, weak, linear)
+        name = next((name for name, x in params.items() if not is_hashable(x)), "a param")
+        raise ArgumentError(
+            f"{primitive}: expected params that can be hashed and compared, got "
+            f"{name}={params.get(name)!r:.60}",
+            hint="pass a tuple for a list, tuple(sorted(d.items())) for a dict, and arrays as "
+                 "operands") from None
     cached: BoundPrimitive = recent_forms.get_or_make(
         (BoundPrimitive, key), lambda: BoundPrimitive(primitive, params, weak, linear))
     return cached

@@ -65,6 +65,14 @@ def test_a_lowering_with_another_signature_names_primitive_rule_and_line() -> No
         fnx.jit(lambda x: p.bind(x, k=2))(1.0)
 
 
+@pytest.mark.parametrize("transform", [fnx.jit, fnx.make_jaxpr])
+def test_params_without_a_hash_are_refused_in_traces(transform: Any) -> None:
+    p = scaled()
+    assert p.bind(1.0, k=[1]) == 1.0
+    with pytest.raises(ArgumentError, match=r"scaled: expected params.*hashed.*k=\[1\]"):
+        transform(lambda x: p.bind(x, k=[1]))(1.0)
+
+
 def failing(*args: Any, **params: Any) -> Any:
     raise LookupError("of the user's")
 

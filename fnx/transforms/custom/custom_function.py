@@ -386,7 +386,7 @@ class _UnhashableKey:
 
 def _hashable_key(value: Any) -> Any:
     """Return a cache key of an argument; of lists and dicts, that of their structure and leaves."""
-    if _is_hashable(value):
+    if is_hashable(value):
         return StaticValue(value)
     leaves, structure = tree.flatten(value)
     if len(leaves) == 1 and leaves[0] is value:
@@ -394,7 +394,8 @@ def _hashable_key(value: Any) -> Any:
     return structure, tuple([_hashable_key(leaf) for leaf in leaves])
 
 
-def _is_hashable(value: Any) -> bool:
+def is_hashable(value: Any) -> bool:
+    """Whether a value has a hash."""
     try:
         hash(value)
     except TypeError:
