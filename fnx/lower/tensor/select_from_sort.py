@@ -102,7 +102,7 @@ def _elements_read(nodes: Sequence[UOp], outs: Sequence[UOp]) -> dict[UOp, Inter
         if user.op is ops.SHRINK:
             bounds: Interval = user.arg[axis]
             return bounds
-        if user.op is ops.SCATTER and node not in (user.src[0], user.src[-1]):
+        if user.op is ops.SCATTER and node is not user.src[0]:
             return _elements_added(user, axis, n)
         is_data = user.op is ops.GATHER and node is user.src[0]
         low, high = (0, n) if is_data else parts.get(user, (0, n))
@@ -118,12 +118,28 @@ def _elements_read(nodes: Sequence[UOp], outs: Sequence[UOp]) -> dict[UOp, Inter
 
 def _elements_added(scatter: UOp, axis: int, n: int) -> Interval:
     """Return the part of the indices of a SCATTER whose updates are not zeros of a PAD."""
-    updates = scatter.src[-1]
-    if scatter.arg.monoid is not ops.ADD or updates.op is not ops.PAD or \
-            underlying_const(updates.src[1]) is not build.const(0, updates.dtype):
-        return 0, n
-    before, after = updates.arg[axis]
-    return before, n - after
+    return _nonzero_part(scatter.src[-1], axis, n) if scatter.arg.monoid is ops.ADD else (0, n)
+
+
+_KEEPS_ZEROS = frozenset({ops.CAST, ops.NEG, ops.ADD, ops.SUB, ops.WHERE, ops.FLIP})
+
+
+def _nonzero_part(updates: UOp, axis: int, n: int) -> Interval:
+    """Return the part of an axis outside of which a value is zero, as PADs below sums say."""
+    parts: dict[UOp, Interval] = {}
+    for node in toposort([updates], stop=lambda n: n.op not in _KEEPS_ZEROS):
+        if node.op is ops.PAD and underlying_const(node.src[1]) is build.const(0, node.dtype):
+            before, after = node.arg[axis]
+            parts[node] = before, n - after
+        elif node.op in _KEEPS_ZEROS:
+            low, high = _union([parts[s] for s in node.src[node.op is ops.WHERE:]])
+            is_flipped = node.op is ops.FLIP and axis in node.arg
+            parts[node] = (n - high, n - low) if is_flipped else (low, high)
+        else:
+            value = underlying_const(node)
+            is_zero = value is not None and value is build.const(0, node.dtype)
+            parts[node] = (0, 0) if is_zero else (0, n)
+    return parts[updates]
 
 
 def _is_candidate(node: UOp) -> bool:

@@ -2,7 +2,8 @@
 
     y0, y1 = SORT(x0, x1)      y0 = x0[order], y1 = x1[order]      order = SORT(x0, x1) kept=(-1,)
 
-The order is an integer array without derivative, so the comparison of keys needs none.
+The order is an integer array without derivative, so the comparison of keys needs none. If the SORT
+gives it, as that of ``top_k`` does, it is that: a residual, and no second sort.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from fnx.transforms.autodiff.rules import Cotangent
 
 
 def gather_by_order(node: UOp) -> UOp:
-    """Return what a SORT computes as a FUNCTION of its operands: GATHERs by the order.
+    """Return what a SORT computes as a FUNCTION of its operands, and of its order if the SORT
+    gives that: GATHERs by the order.
 
     >>> x = build.param(0, dtypes.float32, (3,))
     >>> y, = build_calls.sort([x], 1)
@@ -28,9 +30,15 @@ def gather_by_order(node: UOp) -> UOp:
 
     def make() -> UOp:
         params = [build.param(i, t, shape) for i, (shape, t) in enumerate(arg.ins)]
-        order, = build_calls.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
+        if -1 in arg.outputs:
+            shape, t = arg.outs[arg.outputs.index(-1)]
+            order = build.param(len(params), t, shape)
+            n_params = len(params) + 1
+        else:
+            order, = build_calls.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
+            n_params = len(params)
         outs = [order if i < 0 else gather_along_last(params[i], order) for i in arg.outputs]
-        return build.function(outs, len(params), arg.name)
+        return build.function(outs, n_params, arg.name)
 
     function: UOp = recent_forms.get_or_make(arg, make)
     return function
@@ -46,8 +54,9 @@ def gather_along_last(x: UOp, index: UOp) -> UOp:
 
 def _as_call(node: UOp) -> UOp:
     """Rewrite a SORT as the CALL of what it computes."""
-    arg = op_args.Call(node.arg.name, node.arg.outs)
-    return UOp(ops.CALL, dtypes.void, (gather_by_order(node), *node.src), arg)
+    arg, outputs = op_args.Call(node.arg.name, node.arg.outs), node.arg.outputs
+    order = [build.results(node)[outputs.index(-1)]] if -1 in outputs else []
+    return UOp(ops.CALL, dtypes.void, (gather_by_order(node), *node.src, *order), arg)
 
 
 class SortRule(CallRule):
@@ -65,7 +74,7 @@ class SortRule(CallRule):
         outs = build.results(node)
         if all(i < 0 or tangents[i] is None for i in node.arg.outputs):
             return outs, [None] * len(outs)
-        call_tangents = (None, *tangents)
+        call_tangents = (None, *tangents, *[None] * (-1 in node.arg.outputs))
         return (yield from super().jvp_all(_as_call(node), call_tangents, needs_mask, nonfinite))
 
     def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
@@ -74,5 +83,8 @@ class SortRule(CallRule):
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
                   needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
-        return (yield from super().vjp_forms(_as_call(node), out_cts, active, needs_mask,
-                                             nonfinite))
+        form: Linearized = yield from super().vjp_forms(_as_call(node), out_cts, active,
+                                                        needs_mask, nonfinite)
+        operand, outputs = ("input", len(node.src)), node.arg.outputs
+        return form if operand not in form.sources else form.replace(sources=tuple(
+            [("result", outputs.index(-1)) if s == operand else s for s in form.sources]))
