@@ -71,6 +71,8 @@ def common_operands(args: Sequence[Any]) -> tuple[list[UOp], bool]:
 def _build_elementwise(op: Op, mirrored: bool = False) -> Callable[..., Array]:
     def compute(*args: Any, accuracy: Any = None, out_dtype: Any = None) -> Array:
         nodes, weak = common_operands(args[::-1] if mirrored else args)
+        if out_dtype is not None:
+            nodes, weak = [build.cast(x, dtypes.as_dtype(out_dtype)) for x in nodes], False
         chosen = op.for_dtype(nodes[0].dtype)
         if chosen in (ops.DIV, ops.IDIV):
             chosen = ops.DIV if nodes[0].dtype.is_inexact else ops.IDIV

@@ -35,6 +35,8 @@ _SAY_NOTHING: dict[str, tuple[str, ...]] = {
     "debug_callback": _CALLBACK,
     "debug_print": (*_CALLBACK, "fmt", "has_placeholders", "logging_record", "in_tree",
                     "np_printoptions", "static_args"),
+    "gather": ("dimension_numbers", "slice_sizes", "mode", "fill_value", "indices_are_sorted",
+               "unique_indices"),
     **dict.fromkeys(("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"),
                     _SCATTER)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,32 @@ CLOSED = fnx.make_jaxpr(lambda x, y: jnp.sin(x) * y + 1.0)(jnp.ones(3), jnp.ones
 def test_params_that_a_primitive_does_not_have_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match=f"{name}: expected params among.*'nonsense'"):
         getattr(lax, f"{name}_p").bind(1.0, nonsense=3)
+
+
+CALLS: list[Callable[[Any], Any]] = [
+    jnp.cumsum, jnp.sort, jnp.argmax, lambda x: x @ x, lambda x: x.astype("int32"),
+    lambda x: x[jnp.asarray([0, 2])], lambda x: x.at[1].set(2), lambda x: jnp.concatenate([x, x]),
+    lambda x: jnp.pad(x, 1), jnp.exp, lambda x: x.reshape(3, 1).T, fnx.checkpoint(jnp.sin),
+    fnx.jit(jnp.cos), lambda x: lax.top_k(x, 2), lambda x: jnp.convolve(x, x), lax.stop_gradient,
+    lambda x: lax.dynamic_slice(x, (1,), (1,)), lambda x: x > 1, jnp.linalg.norm, jnp.fft.fft,
+    lambda x: lax.scan(lambda c, a: (c + a, c * a), 0.0, x),
+    lambda x: lax.cond(x[0] > 0, jnp.sin, jnp.cos, x),
+    lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x))]
+
+
+@pytest.mark.parametrize("f", CALLS)
+def test_params_that_no_equation_of_a_program_has_are_refused(f: Callable[[Any], Any]) -> None:
+    closed = fnx.make_jaxpr(f)(jnp.arange(3.0))
+    for i, eqn in enumerate(closed.jaxpr.eqns):
+        changed = eqn.replace(params={**eqn.params, "nonsense": 3})
+        eqns = [changed if e is eqn else e for e in closed.jaxpr.eqns]
+        with pytest.raises(JaxprTypeError, match=f"equation {i}, (.*\n)*.*nonsense"):
+            check_jaxpr(closed.jaxpr.replace(eqns=eqns))
+
+
+def test_factors_of_another_dtype_are_converted() -> None:
+    product = lax.mul_p.bind(jnp.int8(100), jnp.int8(100), out_dtype=np.dtype("int32"))
+    assert product.dtype == np.int32 and int(product) == 10000
 
 
 def test_missing_params_are_refused() -> None:
