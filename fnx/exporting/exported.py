@@ -322,7 +322,7 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
     """Export a jitted function for arguments of given types.
 
     Args:
-        fun_jit: a function under ``jit``.
+        fun_jit: a function under ``jit``, or one of fnx's own, such as ``fnx.numpy.sin``.
         platforms: where it may be called; by default on this device.
         disabled_checks: checks that are not made.
         _override_lowering_rules: JAX's; None.
@@ -337,6 +337,9 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
     >>> export(fnx.jit(lambda x: x + 1))(fnx.ShapeDtypeStruct((2,), "float32"))
     Exported(fun_name=<lambda>, in_avals=(ShapedArray(float32[2]),), ...)
     """
+    if not isinstance(fun_jit, Jitted) and callable(fun_jit) and \
+            str(getattr(fun_jit, "__module__", "")).startswith("fnx."):
+        fun_jit = jit(fun_jit)
     if not isinstance(fun_jit, Jitted):
         raise ArgumentError(f"export: expected a jitted function, got {fun_jit!r}",
                             hint="write export(fnx.jit(f))")

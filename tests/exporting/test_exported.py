@@ -100,3 +100,7 @@ def test_references_from_outside_are_refused_and_those_within_exported() -> None
             exported.export(fnx.jit(f))(*args)
     found = exported.deserialize(exported.export(fnx.jit(within))(jnp.ones(3)).serialize())
     assert found.call(jnp.arange(3.0)).tolist() == [0, 3, 6]
+
+
+def test_functions_of_fnx_need_no_jit() -> None:
+    assert float(exported.export(jnp.sin)(fnx.ShapeDtypeStruct((), "float32")).call(0.0)) == 0

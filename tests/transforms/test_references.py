@@ -155,3 +155,8 @@ def test_stages_of_a_function_that_was_called() -> None:
     f.lower(1.0).compile()(5.0)
     f(1.0)
     assert r[...] == 7
+
+
+def test_an_array_is_frozen_already() -> None:
+    x = jnp.ones(2)
+    assert fnx.freeze(x) is x

@@ -309,11 +309,11 @@ def free_ref(ref: Ref) -> None:
 
 
 @public_api
-def freeze(ref: Ref) -> Array:
+def freeze(ref: Ref | Array) -> Array:
     """Return the array of a reference that is not written any more.
 
     Args:
-        ref: the reference.
+        ref: the reference; an array is itself.
 
     Returns:
         An Array.
@@ -321,6 +321,8 @@ def freeze(ref: Ref) -> Array:
     >>> freeze(new_ref(1))
     Array(1, dtype=int32)
     """
+    if isinstance(ref, Array):
+        return ref
     held = _checked(ref).held
     log = _log_of(ref)
     return held if log is None else log.read(ref, None, held, "freeze")
