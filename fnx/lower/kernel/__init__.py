@@ -19,8 +19,9 @@ that workers share. A product, or a reduction along three parts or more, reads a
 
 **Rows.** row_blocks.py takes chains of reductions over short rows, such as softmax, step by step
 for a block of rows. row_epilogues.py stages the reductions of a block of contiguous rows if what
-follows is expensive, so that it is vectorized. stage_scatter_rows.py does so with the indices and
-values of a scatter, as far as that saves instructions and fits one way of the L1 cache; only the
-updates themselves stay in order. repeat_row_operands.py makes one row of a map whose rows do not
-fill their vectors: what is equal in each row, such as a bias, is repeated in a small stage.
+follows is expensive, so that it is vectorized, unless many elements of each row are written, along
+which lanes go. stage_scatter_rows.py does so with the indices and values of a scatter, as far as
+that saves instructions and fits one way of the L1 cache; only the updates themselves stay in order.
+repeat_row_operands.py makes one row of a map whose rows do not fill their vectors: what is equal in
+each row, such as a bias, is repeated in a small stage.
 """

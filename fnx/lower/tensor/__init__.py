@@ -4,6 +4,8 @@
   loops take as they are; fuse_argreduce.py makes one reduction of ARG_PAIRs of them, so their
   operand is read, or computed, once.
 - STOP_GRADIENT is an identity whose derivative rule is zero; lowering looks through it.
+- Of a value of which a gather reads few elements, and nothing else any, only these are computed
+  (push_gather_to_operands.py); what was written at an index is not read from the array.
 - A sum over axes that a reshape joins is one over these axes (push_reduce_through_reshape.py).
 - A long reduction with few results, or a long chain of additions across rows, is split by the shape
   alone (split_reduction.py); so is the sum of a product of few rows, or whose factors are read
