@@ -70,6 +70,10 @@ LONG_BODY = _number(
     "LONG_BODY", 48, "instructions",
     "of an iteration, from which it is not unrolled: its loop costs less than its code", _TYPICAL)
 
+CHAINS = _number(
+    "CHAINS", 6, "vectors",
+    "of recurrences that are computed together: a multiply-add takes as long as it starts eight",
+    _TYPICAL)
 SHORT_BODY = _number(
     "SHORT_BODY", 16, "instructions",
     "of an iteration, up to which it is unrolled as often as registers allow", _TYPICAL)

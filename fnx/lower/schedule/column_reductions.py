@@ -1,4 +1,4 @@
-"""Reductions along columns: how many vectors of columns are computed together.
+"""Reductions along columns, and recurrences: how many vectors are computed together.
 
     o[j] = sum(x[k, j], k)      j = 64 * jo + 16 * u + l, u UNROLL 4, l VEC 16
                                 each row is visited for 4 vectors, then the next row
@@ -19,7 +19,7 @@ from fnx.core.ir import dtypes, ops
 from fnx.core.ir.accessors import bound_ranges
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.target import Target
-from fnx.lower.analysis.tuning import FAR_BYTES, LONG_BODY, SHORT_BODY
+from fnx.lower.analysis.tuning import CHAINS, FAR_BYTES, LONG_BODY, SHORT_BODY
 from fnx.lower.analysis.workload import is_static, stride
 from fnx.lower.schedule.statement_cost import UNROLL, instructions
 
@@ -60,6 +60,16 @@ def length_of_sums(plan: LoopPlan, columns: UOp, length: int) -> int | None:
     sums = length - sum([instructions(n) for n in epilogue
                          if n.op in ops.ELEMENTWISE and n.dtype is not dtypes.index])
     return sums if sums <= SHORT_BODY else None
+
+
+def chains_at_once(closers: Sequence[UOp], lane: UOp, vectors: int, length: int) -> int:
+    """Return how many of the vectors of a recurrence are computed together, as far as that is not
+    long code: each step waits for the one before. 0: there is no recurrence."""
+    if not any(n.op is ops.LOOP and lane in n.ranges for n in closers):
+        return 0
+    most = max(1, min(CHAINS, vectors, UNROLL * LONG_BODY // max(1, length)))
+    return next((n for n in range(most, most // 2, -1) if vectors % n == 0),
+                -(-vectors // -(-vectors // most)))
 
 
 def _reduces_columns(node: UOp, columns: UOp) -> bool:

@@ -39,7 +39,11 @@ from fnx.lower.analysis.workload import (
 )
 from fnx.lower.schedule import contraction, contraction_tiling, transposed_blocks
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
-from fnx.lower.schedule.column_reductions import columns_at_once, length_of_sums
+from fnx.lower.schedule.column_reductions import (
+    chains_at_once,
+    columns_at_once,
+    length_of_sums,
+)
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
 from fnx.lower.schedule.multi_row import MultiRow
@@ -273,8 +277,9 @@ class LoopPlan:
         copies = volume([x for x in self.unrolled
                          if any(n.ranges.issuperset((x, r)) for n in self.nodes)])
         count = max(arithmetic * copies, UNROLL * len(self.stores))
-        unroll = columns_at_once(self, r, vectors, arithmetic) if count <= SHORT_BODY else \
-            2 if count <= LONG_BODY else 1
+        chains = chains_at_once(self.closers, r, vectors, arithmetic * copies)
+        unroll = chains or (columns_at_once(self, r, vectors, arithmetic) if count <= SHORT_BODY
+                            else 2 if count <= LONG_BODY else 1)
         if copies > 1:
             unroll = max(1, min(unroll, UNROLL // copies))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers

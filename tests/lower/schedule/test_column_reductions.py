@@ -20,8 +20,8 @@ AVX2 = AVX512.replace(vector_bits=256, vector_registers=16)
 
 
 def vectors_at_once(f: Any, shape: tuple[int, int], target: Target = AVX512) -> int:
-    """Return how many vectors of columns the kernel of f computes together."""
-    kernel, = tiled_kernels(fnx.jit(f).lower(np.ones(shape, np.float32)).simplified, target)
+    """Return how many vectors of columns the last kernel of f computes together."""
+    *_, kernel = tiled_kernels(fnx.jit(f).lower(np.ones(shape, np.float32)).simplified, target)
     return max([extent(n) for n in toposort(kernel.src)
                 if n.op is ops.RANGE and n.arg.kind == "UNROLL"], default=1)
 
@@ -55,6 +55,21 @@ def test_what_follows_the_sums_is_a_loop_over_their_vectors(n: int, vectors: int
     with fnx.disable_jit():
         want = cell(jnp.asarray(x))
     np.testing.assert_allclose(fnx.jit(cell)(x), want, rtol=1e-4, atol=1e-5)
+
+
+def recurrence(x: Any) -> Any:
+    return fnx.lax.scan(lambda c, a: (jnp.tanh(c * 0.5 + a), c), x[0], x)[1]
+
+
+@pytest.mark.parametrize("n, vectors", [(68, 5), (64, 4), (4096, 4), (20, 2)])
+def test_chains_of_a_recurrence_run_together(n: int, vectors: int) -> None:
+    """Before: one vector of lanes after the other, each waiting at every step. Expected: several in
+    each step, as far as they fill blocks of as many."""
+    assert vectors_at_once(recurrence, (50, n)) == vectors
+    x = np.random.default_rng(0).standard_normal((50, n)).astype(np.float32)
+    with fnx.disable_jit():
+        want = recurrence(jnp.asarray(x))
+    np.testing.assert_allclose(fnx.jit(recurrence)(x), want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(300, 96), (300, 250), (33, 1024)])
