@@ -302,9 +302,8 @@ def graph_of(name: str, closed: ClosedFunction, avals: Sequence[Aval]) -> Export
     """
     for node in toposort([closed.function], into_functions=True):
         if node.op is ops.CALLBACK:
-            raise ArgumentError(f"expected a function that calls no Python, got a callback in "
-                                f"{name}", loc=node.loc,
-                                hint="remove prints and callbacks from the exported function")
+            raise ArgumentError(f"{name}: expected a function that calls no Python, got a callback",
+                                loc=node.loc, hint="remove its prints and callbacks")
     return ExportedGraph(identifier(name), drop_lazy_rules(closed.function),
                          [Array(c)._numpy() for c in closed.captures], avals,
                          tree.structure(tuple(range(len(avals)))), closed.outs,
@@ -337,12 +336,11 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
     >>> export(fnx.jit(lambda x: x + 1))(fnx.ShapeDtypeStruct((2,), "float32"))
     Exported(fun_name=<lambda>, in_avals=(ShapedArray(float32[2]),), ...)
     """
-    if not isinstance(fun_jit, Jitted) and callable(fun_jit) and \
-            str(getattr(fun_jit, "__module__", "")).startswith("fnx."):
-        fun_jit = jit(fun_jit)
     if not isinstance(fun_jit, Jitted):
-        raise ArgumentError(f"export: expected a jitted function, got {fun_jit!r}",
-                            hint="write export(fnx.jit(f))")
+        if not str(getattr(fun_jit, "__module__", "")).startswith("fnx."):
+            raise ArgumentError(f"export: expected a jitted function, got {fun_jit!r}",
+                                hint="write export(fnx.jit(f))")
+        fun_jit = jit(fun_jit)
     names = (default_export_platform(),) if platforms is None else tuple(platforms)
     for name in names:
         if name not in PLATFORMS:

@@ -10,8 +10,9 @@ ops, EXPAND, PERMUTE, RESHAPE of the axes behind it, another GATHER (of its inde
 
     GATHER(REDUCE(x * w), i)   ->  REDUCE(GATHER(x, i) * w)       where w is the same for all rows
 
-A value that has other readers is computed whole: they would compute it again, a reduction with
-other roundings, and a chain of gathers of sums of gathers would double at each step.
+A value that has other readers is computed whole, except an EXPAND, which is a view: they would
+compute it again, a reduction with other roundings, and a chain of gathers of sums of gathers would
+double at each step.
 
 >>> from fnx.core.ir import dtypes
 >>> x, y = (build.param(i, dtypes.float32, (64, 8)) for i in range(2))
@@ -42,7 +43,8 @@ def push_gather_to_operands(fn: UOp) -> UOp:
         return fn
     users = consumers(nodes)
     region = _find_region(nodes, users, fn.src)
-    pushed = {n for n in nodes if n.op is ops.GATHER and n.src[0] in region}
+    pushed = {n for n in nodes if n.op is ops.GATHER
+              and (n.src[0] in region or n.src[0].op is ops.EXPAND)}
     if not pushed:
         return fn
     done: dict[UOp, UOp] = {}
@@ -58,13 +60,17 @@ def push_gather_to_operands(fn: UOp) -> UOp:
             done[node] = node.with_operands(src)
     results = [done[s] for s in fn.src]
     # what is repeated along new axes would be written whole, to be read at an index
-    return fn if any(n.op is ops.GATHER and _base(n.src[0]).op is ops.EXPAND for n in toposort(
-        results, stop=lambda n: n.op is ops.KERNEL)) else fn.with_operands(tuple(results))
+    repeated = _reads_of_repeated(toposort(results, stop=lambda n: n.op is ops.KERNEL))
+    return fn if repeated > _reads_of_repeated(nodes) else fn.with_operands(tuple(results))
 
 
 def _is_passed(node: UOp) -> bool:
     return node.op in ops.ELEMENTWISE or node.op in _MOVEMENTS or node.op is ops.GATHER or (
         node.op is ops.REDUCE and node.src[0].op is not ops.ARG_PAIR)
+
+
+def _reads_of_repeated(nodes: Sequence[UOp]) -> int:
+    return sum([n.op is ops.GATHER and _base(n.src[0]).op is ops.EXPAND for n in nodes])
 
 
 def _base(x: UOp) -> UOp:
@@ -146,7 +152,7 @@ class _Reader:
 
     def _operands(self, node: UOp, at: _At) -> list[tuple[UOp, _At]]:
         """Return what is read of the operands instead; nothing if the node itself is read."""
-        if node not in self.region or node.op is ops.GATHER:
+        if node.op is not ops.EXPAND and node not in self.region or node.op is ops.GATHER:
             return []
         x = node.src[0]
         if node.op in ops.ELEMENTWISE:
@@ -163,7 +169,7 @@ class _Reader:
     def _build(self, node: UOp, at: _At, operands: Sequence[UOp]) -> UOp:
         if node.op in ops.ELEMENTWISE and operands:
             return node.with_operands(tuple(operands))
-        if node.op is ops.EXPAND and node in self.region:
+        if node.op is ops.EXPAND:
             return self._expand(node, at, operands)
         if node.op is ops.PERMUTE and operands:
             rest = at.mapped([node.arg[a] for a in at.axes]).rest(node.src[0])

@@ -36,6 +36,7 @@ extent it loops over is at least 1.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,6 @@ from fnx.core.rewriting.rewrite import (
     underlying_const,
     var,
 )
-from fnx.lower.tensor.gather_rules import GATHER_RULES
 from fnx.lower.tensor.movement_rules import MOVEMENT_RULES
 
 
@@ -382,7 +382,32 @@ def _scatter_of_pad(node: UOp) -> UOp | None:
                              build.shrink(updates, bounds)))
 
 
+def _forward_update(node: UOp) -> UOp | None:
+    """Return what was written to the places that are read; outside, nothing was."""
+    scatter, index = node.src[0], node.src[1:]
+    x, updates = scatter.src[0], scatter.src[-1]
+    if scatter.src[1:-1] != index or scatter.arg.axes != node.arg.axes or scatter.arg.monoid or \
+            not (scatter.arg.is_unique or math.prod(index[0].shape) == 1):
+        return None
+    conditions = [c for i, a in zip(index, node.arg.axes) for c in _is_inside(i, x.shape[a])]
+    if not conditions:
+        return updates
+    inside = reduce(build.and_, conditions)
+    rest = len(node.shape) - len(inside.shape)
+    inside = build.expand(build.reshape(inside, inside.shape + (1,) * rest), node.shape)
+    return build.where(inside, updates, build.gather(x, *index, axes=node.arg.axes))
+
+
+def _is_inside(i: UOp, n: int) -> list[UOp]:
+    low, last = i.dtype.limits
+    conditions = [build.le(build.const(0, i.dtype, i.shape), i)] if low else []
+    return [*conditions, build.lt(i, build.const(n, i.dtype, i.shape))] if n <= last else conditions
+
+
 COMMUTING_RULES = [
+    RewriteRule(UPat(ops.GATHER, None, "node"), _forward_update,
+                lambda node: node.src[0].op is ops.SCATTER, "gather of scatter",
+                frozenset({ops.SCATTER})),
     RewriteRule(UPat(ops.SCATTER, None, "node"), _scatter_of_pad, name="scatter of a pad"),
     RewriteRule(UPat(ops.REDUCE, (UPat(ops.NEG, (x,)),), "node"), _negate_sum,
                 lambda x, node: node.arg.monoid is ops.ADD, "sum of -x"),
@@ -394,4 +419,4 @@ COMMUTING_RULES = [
 ]
 
 RULES = RuleSet((*IDENTITY_RULES, *SIGN_RULES, *CONDITION_RULES, *CONVERSION_RULES, FOLD_CONSTANTS,
-                 *CONSTANT_RULES, *MOVEMENT_RULES, *GATHER_RULES, *COMMUTING_RULES))
+                 *CONSTANT_RULES, *MOVEMENT_RULES, *COMMUTING_RULES))
